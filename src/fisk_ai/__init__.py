@@ -1,0 +1,1 @@
+"""Agent runs that outlive their process."""
