@@ -54,6 +54,11 @@ class _Envelope(msgspec.Struct):
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 
 
+def payload_key(record: Record) -> str:
+    """Return the key under which a record's payload stands in the envelope."""
+    return _KEYS[type(record)]
+
+
 def encode_payload(record: Record) -> bytes:
     """Encode a record's payload, checked as strictly as it will be read.
 
@@ -201,10 +206,12 @@ class Scanner:
             return [], Tail(self._offset, torn=line + b"\n")
         if not rest:
             return [], Tail(self._offset)
-        start = self._offset
-        record = None if b"\0" in rest else self._take(rest, newline=0)
-        if self._failed is not None or b"\0" in rest:
-            return [], Tail(start, torn=rest)
+        if b"\0" in rest:
+            return [], Tail(self._offset, torn=rest)
+        whole_bytes = self._offset
+        record = self._take(rest, newline=0)
+        if self._offset == whole_bytes:  # it was held back: not a whole record
+            return [], Tail(whole_bytes, torn=rest)
         return [] if record is None else [record], Tail(self._offset, missing_newline=True)
 
     def _take(self, line: bytes, newline: int) -> SequencedRecord | None:
@@ -301,9 +308,7 @@ class Scanner:
             raise _NotWhole("meta promises checksums and has none")
 
     def _corrupt(self, cause: str, seq: int | None = None) -> JournalCorrupt:
-        return JournalCorrupt(
-            cause, where=self._where, line=max(self._line_number, 1), offset=self._offset, seq=seq
-        )
+        return JournalCorrupt(cause, where=self._where, line=max(self._line_number, 1), offset=self._offset, seq=seq)
 
 
 def _decode_envelope(line: bytes, *, checked: bool) -> _Envelope:
@@ -324,3 +329,24 @@ def payload_bytes(line: bytes) -> tuple[str, bytes]:
     key = msgspec.json.decode(fields["protocol"], type=str).removeprefix(PROTOCOL_PREFIX)
     return key, bytes(fields[key])
 
+
+def read_unchecked(line: bytes) -> SequencedRecord | None:
+    """Read one line without what came before it, so without its checksum; None if it is no record."""
+    try:
+        envelope = _envelope_decoder.decode(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    record = getattr(envelope, envelope.protocol.removeprefix(PROTOCOL_PREFIX), None)
+    return SequencedRecord(envelope.seq, record, envelope.time) if isinstance(record, Record) else None
+
+
+def chain_after(line: bytes) -> Chain | None:
+    """Return what the line after `line` is checked against, taken from its own words; None if it is no record.
+
+    Without a checksum in `line` there is no value to go on from, so the next one can't be checked.
+    """
+    record = read_unchecked(line)
+    if record is None:
+        return None
+    found = _CRC_TAIL.search(line)
+    return Chain(record.seq, int(found[1], 16) if found else 0, checked=found is not None)

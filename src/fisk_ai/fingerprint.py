@@ -34,9 +34,7 @@ def hash_text(text: str) -> str:
 
 def tool_hashes(description: str, parameters: Mapping[str, Any], command: Mapping[str, Any]) -> ToolHashes:
     """Hash one tool: what the model is told of it, what it takes, and what it runs."""
-    return ToolHashes(
-        description=_hash(description), parameters=_hash(dict(parameters)), command=_hash(dict(command))
-    )
+    return ToolHashes(description=_hash(description), parameters=_hash(dict(parameters)), command=_hash(dict(command)))
 
 
 def make_fingerprint(
@@ -111,6 +109,4 @@ def _tools_changed(stored: Fingerprint, current: Fingerprint) -> str | None:
 
 
 def _aspects(old: ToolHashes, new: ToolHashes) -> list[str]:
-    return [
-        name for name in ("description", "parameters", "command") if getattr(old, name) != getattr(new, name)
-    ]
+    return [name for name in ("description", "parameters", "command") if getattr(old, name) != getattr(new, name)]

@@ -7,7 +7,6 @@ drift apart. Rules: design section 4, repeated in `docs/journal-format.md`.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -162,9 +161,7 @@ class Folding:
         self.terminal = payload if isinstance(payload, TerminalRecord) else None
         self.last_seq = record.seq
 
-    def _after_meta(
-        self, payload: AssistantRecord | ToolResultRecord | UserRecord | TerminalRecord, seq: int
-    ) -> None:
+    def _after_meta(self, payload: AssistantRecord | ToolResultRecord | UserRecord | TerminalRecord, seq: int) -> None:
         match payload:
             case AssistantRecord():
                 self._assistant(payload, seq)
@@ -187,9 +184,7 @@ class Folding:
             raise self._corrupt("a new turn while calls of the last one are unanswered", seq)
         message = Message("assistant", record.format, bytes(record.message))
         content = self._read_turn(message, record, seq)
-        self.last_turn = Turn(
-            seq, record.iteration, record.stop_reason, content.text, content.calls, record.parallel
-        )
+        self.last_turn = Turn(seq, record.iteration, record.stop_reason, content.text, content.calls, record.parallel)
         self.counters = replace(
             self.counters,
             model_calls=self.counters.model_calls + 1,
@@ -211,15 +206,12 @@ class Folding:
         try:
             content = reader_for(record.format)(message.content)
         except (msgspec.MsgspecError, RecursionError) as problem:
-            raise self._corrupt(
-                f"the turn isn't a message of format {record.format}: {problem}", seq
-            ) from None
+            raise self._corrupt(f"the turn isn't a message of format {record.format}: {problem}", seq) from None
         ids = [call.id for call in content.calls]
         if "" in ids or len(set(ids)) != len(ids):
             raise self._corrupt("call ids of the turn are missing or doubled", seq)
         calls = tuple(
-            replace(call, usable=call.usable and call.position not in record.unusable)
-            for call in content.calls
+            replace(call, usable=call.usable and call.position not in record.unusable) for call in content.calls
         )
         return _TurnContent(calls, content.text, content.empty)
 
@@ -271,9 +263,7 @@ class Folding:
         if self._open is None or self.last_turn is None:
             return None
         unanswered = tuple(call for call in self.last_turn.calls if call.id not in self._results)
-        return Pending(
-            self.last_turn, self._open, dict(self._results), unanswered, self._ambiguous(unanswered)
-        )
+        return Pending(self.last_turn, self._open, dict(self._results), unanswered, self._ambiguous(unanswered))
 
     def _ambiguous(self, unanswered: tuple[Call, ...]) -> tuple[Call, ...]:
         assert self.last_turn is not None
@@ -314,11 +304,12 @@ class Folding:
 
     def copy(self) -> Folding:
         """Return an independent folding that continues from here."""
-        twin = copy.copy(self)
-        twin.messages = list(self.messages)
-        twin._user_blocks = list(self._user_blocks)
-        twin._results = dict(self._results)
-        return twin
+        return replace(
+            self,
+            messages=list(self.messages),
+            _user_blocks=list(self._user_blocks),
+            _results=dict(self._results),
+        )
 
     def _corrupt(self, cause: str, seq: int) -> JournalCorrupt:
         return JournalCorrupt(cause, seq=seq)

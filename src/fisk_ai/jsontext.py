@@ -112,9 +112,7 @@ def _join_surrogates(found: re.Match[bytes]) -> bytes:
 
 def canonical(value: Any) -> bytes:
     """Encode for hashing: sorted keys, no white space, UTF-8. Equal values give equal bytes in every process."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    ).encode()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def splice_array(items: Sequence[bytes]) -> bytes:

@@ -147,9 +147,7 @@ def tool_result(call_id: str, text: str, *, is_error: bool = False) -> bytes:
     return encode_result(call_id, [TextBlock(NO_OUTPUT if is_blank(text) else text)], is_error=is_error)
 
 
-def encode_result(
-    call_id: str, blocks: Sequence[TextBlock | ImageBlock], *, is_error: bool = False
-) -> bytes:
+def encode_result(call_id: str, blocks: Sequence[TextBlock | ImageBlock], *, is_error: bool = False) -> bytes:
     """Encode a result of text and images, which must be valid already."""
     content = tuple(blocks) or (TextBlock(NO_OUTPUT),)
     return msgspec.json.encode(ToolResultBlock(call_id, content, is_error))

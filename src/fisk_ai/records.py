@@ -28,7 +28,7 @@ def _always_written(value: Any) -> Any:
     return msgspec.field(default_factory=lambda: value)
 
 
-class ToolHashes(Payload, kw_only=True):
+class ToolHashes(Payload, frozen=True, kw_only=True):
     """SHA-256 (hex) of what makes a tool what it is, each over canonical JSON."""
 
     description: str
@@ -36,7 +36,7 @@ class ToolHashes(Payload, kw_only=True):
     command: str
 
 
-class Fingerprint(Payload, kw_only=True):
+class Fingerprint(Payload, frozen=True, kw_only=True):
     """The configuration that a run depends on, as hashes and plain values; never the prompt itself."""
 
     provider: str = _always_written("anthropic")
@@ -53,14 +53,14 @@ class Fingerprint(Payload, kw_only=True):
     """Budget of model turns; None is no limit."""
 
 
-class ForkedFrom(Payload, kw_only=True):
+class ForkedFrom(Payload, frozen=True, kw_only=True):
     """Where a fork came from."""
 
     run_id: str
     seq: int
 
 
-class MetaRecord(Payload, kw_only=True):
+class MetaRecord(Payload, frozen=True, kw_only=True):
     """Always first, at seq 1: who the run is and what it was started with."""
 
     version: int
@@ -76,7 +76,7 @@ class MetaRecord(Payload, kw_only=True):
     forked_from: ForkedFrom | None = None
 
 
-class AssistantRecord(Payload, kw_only=True):
+class AssistantRecord(Payload, frozen=True, kw_only=True):
     """One model turn, verbatim."""
 
     iteration: int
@@ -97,7 +97,7 @@ class AssistantRecord(Payload, kw_only=True):
     """Positions of the calls whose arguments were no object and were replaced by `{}`; they never run."""
 
 
-class ToolResultRecord(Payload, kw_only=True):
+class ToolResultRecord(Payload, frozen=True, kw_only=True):
     """The result of one call, written the instant its tool completes."""
 
     tool_use_id: str
@@ -108,13 +108,13 @@ class ToolResultRecord(Payload, kw_only=True):
     remote: bool | None = None
 
 
-class UserRecord(Payload, kw_only=True):
+class UserRecord(Payload, frozen=True, kw_only=True):
     """An interactive follow-up: only what was newly typed. Version 2."""
 
     message: msgspec.Raw
 
 
-class Waiting(Payload, kw_only=True):
+class Waiting(Payload, frozen=True, kw_only=True):
     """What a suspended run waits for."""
 
     kind: Literal["approval", "answer"]
@@ -122,7 +122,7 @@ class Waiting(Payload, kw_only=True):
     name: str
 
 
-class TerminalRecord(Payload, kw_only=True):
+class TerminalRecord(Payload, frozen=True, kw_only=True):
     """The end of a run, for now or for good; counts only while it is last."""
 
     reason: Reason

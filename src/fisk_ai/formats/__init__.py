@@ -18,9 +18,7 @@ Reader = Callable[[bytes], TurnContent]
 DEFAULT_FORMAT = "anthropic"
 """What a record of other origin without `format` means."""
 
-READERS: Mapping[str, Reader] = MappingProxyType(
-    {"anthropic": anthropic.read_turn, "openai": openai.read_turn}
-)
+READERS: Mapping[str, Reader] = MappingProxyType({"anthropic": anthropic.read_turn, "openai": openai.read_turn})
 
 
 def reader_for(format_name: str) -> Reader:

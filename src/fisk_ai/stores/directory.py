@@ -1,0 +1,96 @@
+"""The directory that runs live in: where it is, how it is made, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from fisk_ai.errors import ConfigError, NotPermitted
+from fisk_ai.stores.disk import DIRECTORY_MODE, Disk, FileFacts
+
+
+def default_directory() -> str:
+    """Return `$XDG_STATE_HOME/fisk-ai/runs` or `~/.local/state/fisk-ai/runs`.
+
+    A relative or empty variable is ignored, as the XDG base directory specification says; a home directory that is
+    not an absolute path can't be used.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        home = os.path.expanduser("~")
+        if not os.path.isabs(home):
+            raise ConfigError(
+                "no place for runs: there is no home directory. Set HOME or XDG_STATE_HOME to an absolute path, "
+                "or pass --state-dir"
+            )
+        state = os.path.join(home, ".local", "state")
+    return os.path.join(state, "fisk-ai", "runs")
+
+
+def open_or_make(disk: Disk, path: str) -> int:
+    """Open the directory, made with mode 0700 level by level where it is missing, each level durable.
+
+    Raises:
+        NotPermitted: if it can't be made or opened, or isn't ours.
+    """
+    try:
+        existing, missing = _deepest_existing(disk, path)
+        descriptor = disk.open_directory(existing)
+        # Whoever made the deepest existing level may have died before its name was synced.
+        _sync_parent(disk, existing)
+        for name in missing:
+            child = _make(disk, descriptor, name)
+            disk.close(descriptor)
+            descriptor = child
+    except OSError as problem:
+        raise NotPermitted(path, f"{problem.strerror}") from None
+    _require_ours(disk, descriptor, path)
+    return descriptor
+
+
+def open_existing(disk: Disk, path: str) -> int | None:
+    """Open the directory as it is; None if there is none. Raises `NotPermitted` as `open_or_make` does."""
+    try:
+        descriptor = disk.open_directory(path)
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise NotPermitted(path, f"{problem.strerror}") from None
+    _require_ours(disk, descriptor, path)
+    return descriptor
+
+
+def put_modes_right(disk: Disk, directory: int) -> None:
+    """Take access away from everybody else; only who is about to write does this, never a reader or a refusal."""
+    if disk.facts(directory).mode != DIRECTORY_MODE:
+        disk.set_mode(directory, DIRECTORY_MODE)
+
+
+def _deepest_existing(disk: Disk, path: str) -> tuple[str, list[str]]:
+    missing: list[str] = []
+    while disk.find_directory(path) is None and path != os.path.dirname(path):
+        path, name = os.path.split(path)
+        missing.insert(0, name)
+    return path, missing
+
+
+def _make(disk: Disk, parent: int, name: str) -> int:
+    child = disk.make_directory(parent, name)
+    disk.sync(parent)
+    return child
+
+
+def _sync_parent(disk: Disk, path: str) -> None:
+    with contextlib.suppress(PermissionError):  # who may not read it made nothing in it
+        parent = disk.open_directory(os.path.dirname(path))
+        try:
+            disk.sync(parent)
+        finally:
+            disk.close(parent)
+
+
+def _require_ours(disk: Disk, descriptor: int, path: str) -> None:
+    facts: FileFacts = disk.facts(descriptor)
+    if facts.owner != os.geteuid():
+        disk.close(descriptor)
+        raise NotPermitted(path, f"the directory belongs to another user (uid {facts.owner})")

@@ -1,0 +1,207 @@
+"""The lock of a run: one holder, no staleness, no logic of pids or ages.
+
+The kernel's `flock` decides and drops it when the holder dies. The pid in the lock file is for messages only. A lock
+file is removed only under its lock, and who got a lock checks that the file is still the one at its name: otherwise
+two could hold two different files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import weakref
+from dataclasses import dataclass
+
+from fisk_ai.errors import JournalClosed, NotPermitted, RunLocked, StoreError
+from fisk_ai.stores.disk import Disk
+
+RETRY_S = 0.1
+"""How long a lock that nobody announced is tried: a listing without OFD locks holds it for an instant."""
+
+_PAUSE_S = 0.005
+_held: weakref.WeakSet[RunLock] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, as far as the file says."""
+
+    pid: int | None = None
+    host: str | None = None
+
+
+class RunLock:
+    """A held lock; `release` or the end of the process gives it up."""
+
+    def __init__(self, disk: Disk, descriptor: int, directory: int, name: str) -> None:
+        self._disk = disk
+        self._descriptor: int | None = descriptor
+        self._directory = directory
+        self._name = name
+        _held.add(self)
+
+    @property
+    def descriptor(self) -> int:
+        """The open lock file; raises `JournalClosed` after a release and in a forked child."""
+        if self._descriptor is None:
+            raise JournalClosed("the lock was given up, or belongs to the parent of this process")
+        return self._descriptor
+
+    def still_there(self) -> bool:
+        """Tell whether the lock file is still the one at its name."""
+        return _is_at(self._disk, self._directory, self._name, self.descriptor)
+
+    def release(self, *, remove: bool = False) -> None:
+        """Give the lock up; `remove` takes the file away first, while nobody else can have it."""
+        if self._descriptor is None:
+            return
+        try:
+            if remove:
+                self._disk.remove(self._directory, self._name)
+            else:
+                self._disk.overwrite(self._descriptor, b"")
+        finally:
+            self._disk.close(self._descriptor)
+            self._descriptor = None
+            _held.discard(self)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close the copy. Unlocking would take the parent's lock away."""
+        if self._descriptor is not None:
+            self._disk.close(self._descriptor)
+            self._descriptor = None
+
+
+def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> RunLock:
+    """Take the lock of a run.
+
+    Raises:
+        RunLocked: naming the holder where the file does.
+        NotPermitted: if the lock file can't be used, or isn't a plain file of ours.
+        StoreError: if the file system can't lock; a run never starts without.
+    """
+    deadline = time.monotonic() + RETRY_S
+    while True:
+        descriptor = _open(disk, directory, name, path)
+        lock: RunLock | None = None
+        try:
+            if not _try(disk, descriptor, path):
+                _refuse_if_held(disk, descriptor, run_id, last_try=time.monotonic() >= deadline)
+            elif _is_at(disk, directory, name, descriptor):
+                disk.announce(descriptor)
+                _note_holder(disk, descriptor)
+                lock = RunLock(disk, descriptor, directory, name)
+                return lock
+        finally:
+            if lock is None:
+                disk.close(descriptor)
+        time.sleep(_PAUSE_S)
+
+
+def _refuse_if_held(disk: Disk, descriptor: int, run_id: str, *, last_try: bool) -> None:
+    holder = _read_holder(disk, descriptor)
+    if last_try or (disk.is_announced(descriptor) and _is_current(holder)):
+        raise RunLocked(run_id, holder.pid, holder.host)
+
+
+def _is_at(disk: Disk, directory: int, name: str, descriptor: int) -> bool:
+    found = disk.find(directory, name)
+    return found is not None and found.identity == disk.facts(descriptor).identity
+
+
+def _open(disk: Disk, directory: int, name: str, path: str) -> int:
+    try:
+        while True:
+            try:
+                descriptor = disk.create_file(directory, name)
+            except FileExistsError:
+                try:
+                    descriptor = disk.open_file(directory, name, writable=True)
+                except FileNotFoundError:
+                    continue  # removed by its holder between the two
+            break
+    except OSError as problem:
+        raise NotPermitted(path, f"the lock file can't be opened: {problem.strerror}") from None
+    try:
+        require_plain_file(disk, descriptor, path)
+    except NotPermitted:
+        disk.close(descriptor)
+        raise
+    return descriptor
+
+
+def _try(disk: Disk, descriptor: int, path: str) -> bool:
+    try:
+        return disk.lock(descriptor)
+    except OSError as problem:
+        raise StoreError(
+            f"can't lock {path}: {problem.strerror}. A run isn't started without its lock: keep runs on a file "
+            f"system that has locks"
+        ) from None
+
+
+def require_plain_file(disk: Disk, descriptor: int, path: str) -> None:
+    """Raise `NotPermitted` unless an open file is regular, ours and has one name."""
+    facts = disk.facts(descriptor)
+    if not facts.is_regular:
+        raise NotPermitted(path, "it is not a regular file")
+    if facts.owner != os.geteuid():
+        raise NotPermitted(path, f"it belongs to another user (uid {facts.owner})")
+    if facts.links > 1:
+        raise NotPermitted(path, "it is a hard link: the same file has another name")
+
+
+def _note_holder(disk: Disk, descriptor: int) -> None:
+    holder = {"pid": os.getpid(), "host": socket.gethostname()}
+    disk.overwrite(descriptor, json.dumps(holder).encode() + b"\n")
+
+
+def _read_holder(disk: Disk, descriptor: int) -> Holder:
+    try:
+        found = json.loads(disk.read(descriptor, 4096, 0))
+        return Holder(pid=int(found["pid"]), host=str(found["host"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Holder()  # not written yet, or by somebody else: the lock counts, not its text
+
+
+def _is_current(holder: Holder) -> bool:
+    """Tell whether the noted holder may be the real one; a dead one's note is about to be replaced."""
+    if holder.pid is None:
+        return False
+    if holder.host != socket.gethostname():
+        return True
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def is_held(disk: Disk, directory: int, name: str) -> bool:
+    """Tell whether somebody holds the lock at a name, without making an honest open fail.
+
+    Where locks can't be asked for, the lock is taken shared for an instant; `acquire` waits longer than that.
+    """
+    try:
+        descriptor = disk.open_file(directory, name)
+    except OSError:
+        return False  # no lock file, or none that we may look at: a holder's would be ours
+    try:
+        announced = disk.is_announced(descriptor)
+        if announced is None and disk.facts(descriptor).is_regular:
+            return not disk.lock(descriptor, shared=True)
+        return bool(announced)
+    finally:
+        disk.close(descriptor)
+
+
+def _leave_all_to_parent() -> None:
+    for lock in list(_held):
+        lock.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

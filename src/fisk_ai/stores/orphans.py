@@ -1,0 +1,115 @@
+"""The lock that a run's tools inherit on purpose, so that a resume never repeats a call beside itself.
+
+`<id>.tools` is held shared by every process of a running call and says which call it is. The runner's own death does
+not free it. What a tool leaves running behind its back (a daemon) keeps it held too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from fisk_ai.errors import NotPermitted
+from fisk_ai.stores.base import Orphan
+from fisk_ai.stores.disk import Disk
+from fisk_ai.stores.lock import require_plain_file
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsLock:
+    """The shared lock of one running call."""
+
+    disk: Disk
+    descriptor: int
+    tool: str
+    call_id: str
+    timeout_s: float | None
+
+    def started(self, process_group: int) -> None:
+        """Note the group and when its leader started, which together can't be mistaken for a later process."""
+        self._write({"pgid": process_group, "started": start_time(process_group)})
+
+    def announce(self) -> None:
+        """Note the call before its process exists."""
+        self._write({})
+
+    def _write(self, more: dict[str, object]) -> None:
+        call = {"tool": self.tool, "tool_use_id": self.call_id, "timeout_s": self.timeout_s}
+        self.disk.overwrite(self.descriptor, json.dumps({**call, **more}).encode() + b"\n")
+
+
+@contextmanager
+def hold(disk: Disk, directory: int, name: str, path: str, call: tuple[str, str, float | None]) -> Iterator[ToolsLock]:
+    """Hold the shared lock while a call runs; processes that inherited it may keep it longer.
+
+    Raises:
+        NotPermitted: if the file can't be used.
+    """
+    try:
+        try:
+            descriptor = disk.create_file(directory, name)
+        except FileExistsError:
+            descriptor = disk.open_file(directory, name, writable=True)
+    except OSError as problem:
+        raise NotPermitted(path, f"the tools' lock can't be opened: {problem.strerror}") from None
+    try:
+        require_plain_file(disk, descriptor, path)
+        disk.lock(descriptor, shared=True)
+        lock = ToolsLock(disk, descriptor, *call)
+        lock.announce()
+        yield lock
+    finally:
+        disk.close(descriptor)
+
+
+def find(disk: Disk, directory: int, name: str) -> Orphan | None:
+    """Return who still holds the tools' lock; only the holder of the run's own lock may ask."""
+    try:
+        descriptor = disk.open_file(directory, name)
+    except FileNotFoundError:
+        return None
+    try:
+        if disk.lock(descriptor):
+            return None
+        return _describe(disk.read(descriptor, 4096, 0))
+    finally:
+        disk.close(descriptor)
+
+
+def _describe(text: bytes) -> Orphan:
+    try:
+        noted = json.loads(text)
+        tool, group, started = noted["tool"], noted.get("pgid"), noted.get("started")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Orphan(None, None, is_same=False)
+    is_same = isinstance(group, int) and started is not None and start_time(group) == started
+    return Orphan(str(tool), group if isinstance(group, int) else None, is_same)
+
+
+def start_time(pid: int) -> str | None:
+    """Return when a process started, in the kernel's own words; None if it is gone or the system doesn't say."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # Field 22, counted after the name, which may hold blanks and brackets.
+            fields = file.read().rpartition(b")")[2].split()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            boot = file.read().strip().decode()
+    except OSError:
+        return None
+    if fields[0] == b"Z":
+        return None  # a zombie runs nothing
+    return f"{boot}/{fields[19].decode()}"
+
+
+def is_group_alive(process_group: int) -> bool:
+    """Tell whether any process of a group exists."""
+    try:
+        os.killpg(process_group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
