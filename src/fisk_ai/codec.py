@@ -138,6 +138,8 @@ class Chain:
     """What the next line's checksum starts from."""
     checked: bool = False
     """True once a record carried a checksum (or meta promised them): from there on all must."""
+    known: bool = True
+    """False if the lines before were not read and left no value: the next checksum is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,17 @@ class Scanner:
         self._line_number = 0
         self._offset = 0
         self._failed: tuple[bytes, str] | None = None
+
+    @classmethod
+    def after(cls, line: bytes) -> Scanner | None:
+        """Return a scanner for what follows `line`, whose own words are believed; None if it is no record."""
+        chain = chain_after(line)
+        if chain is None:
+            return None
+        scanner = cls()
+        scanner.chain = chain
+        scanner._previous = line
+        return scanner
 
     def feed(self, chunk: bytes) -> list[SequencedRecord]:
         """Take the next bytes of the file.
@@ -240,7 +253,7 @@ class Scanner:
         crc = self._check_crc(line)
         try:
             envelope = _decode_envelope(line, checked=crc is not None)
-        except (BadJson, msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
+        except (BadJson, msgspec.MsgspecError, UnicodeDecodeError) as problem:
             value = self._require_whole(line)
             self._refuse_newer(value)
             raise self._corrupt(str(problem)) from None
@@ -255,13 +268,15 @@ class Scanner:
             self._check_meta(record, crc)
         self.chain.seq = envelope.seq
         if crc is not None:
-            self.chain.crc, self.chain.checked = crc, True
+            self.chain.crc, self.chain.checked, self.chain.known = crc, True, True
         return SequencedRecord(envelope.seq, record, envelope.time)
 
     def _check_crc(self, line: bytes) -> int | None:
         found = _CRC_TAIL.search(line, max(len(line) - _CRC_TAIL_BYTES, 0))
         if found is None:
             return None
+        if not self.chain.known:
+            return int(found[1], 16)
         crc = zlib.crc32(memoryview(line)[:-_CRC_TAIL_BYTES], self.chain.crc)
         if int(found[1], 16) != crc:
             raise _NotWhole(f"checksum is {found[1].decode()}, expected {crc:08x}")
@@ -312,15 +327,19 @@ class Scanner:
 
 
 def _decode_envelope(line: bytes, *, checked: bool) -> _Envelope:
-    if checked:
-        # The checksum vouches for what was validated when it was written; UTF-8 is looked at all the same,
-        # because msgspec skips over invalid bytes inside a verbatim part.
-        line.decode()
-    else:
-        decode_strict(line)
-        if doubled := doubled_keys(line):
-            raise BadJson(f"key {doubled[0]!r:.40} stands twice")
-    return _envelope_decoder.decode(line)
+    try:
+        if checked:
+            # The checksum vouches for what was validated when it was written; UTF-8 is looked at all the same,
+            # because msgspec skips over invalid bytes inside a verbatim part.
+            line.decode()
+        else:
+            decode_strict(line)
+            if doubled := doubled_keys(line):
+                raise BadJson(f"key {doubled[0]!r:.40} stands twice")
+        return _envelope_decoder.decode(line)
+    except RecursionError:
+        check_nesting(line)  # a caller's stack that is nearly full must not pass for damage
+        raise
 
 
 def payload_bytes(line: bytes) -> tuple[str, bytes]:
@@ -343,10 +362,11 @@ def read_unchecked(line: bytes) -> SequencedRecord | None:
 def chain_after(line: bytes) -> Chain | None:
     """Return what the line after `line` is checked against, taken from its own words; None if it is no record.
 
-    Without a checksum in `line` there is no value to go on from, so the next one can't be checked.
+    Without a checksum in `line` there is no value to go on from, so the next one is believed.
     """
     record = read_unchecked(line)
     if record is None:
         return None
     found = _CRC_TAIL.search(line)
-    return Chain(record.seq, int(found[1], 16) if found else 0, checked=found is not None)
+    has_one = found is not None
+    return Chain(record.seq, int(found[1], 16) if found else 0, checked=has_one, known=has_one)

@@ -23,6 +23,7 @@
     │   ├── AlreadyCompleted
     │   ├── DecisionNeeded      a call may have run and its tool says `ask`
     │   └── DeadEnd             the model's last turn can't be continued
+    ├── RunAborted              stopped at once, from outside
     ├── ToolSetupError          a tool can't be loaded or described
     └── ProviderError           a model call failed for good
         ├── ProviderUnreachable
@@ -350,6 +351,19 @@ class DeadEnd(ResumeRefused):
             f"run {run_id!r} can't be continued: {why}. Fork it to an earlier record with "
             f"`fisk-ai session fork {run_id} --at SEQ`, or start a run with another prompt"
         )
+
+
+class RunAborted(FiskError):
+    """The run was stopped at once; what was journaled is kept, and a running call may have taken effect."""
+
+    code = "aborted"
+    exit_code = 130
+
+    def __init__(self, run_id: str, *, stored: bool) -> None:
+        self.run_id = run_id
+        self.stored = stored
+        way = "it can be resumed from its last record" if stored else "nothing of it was stored"
+        super().__init__(f"run {run_id!r} was aborted: {way}")
 
 
 class ToolSetupError(FiskError):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import msgspec
 
 from fisk_ai.errors import JournalCorrupt
 from fisk_ai.formats import reader_for
 from fisk_ai.jsontext import splice_array
-from fisk_ai.messages import NEUTRAL, Call, Message
+from fisk_ai.messages import NEUTRAL, Call, Message, read_result, read_user
 from fisk_ai.records import (
     AssistantRecord,
     Fingerprint,
@@ -140,6 +139,11 @@ class Folding:
     _open: Message | None = None
     _results: dict[str, bytes] = field(default_factory=dict)
 
+    @property
+    def interactive(self) -> bool:
+        """True for a chat."""
+        return self.meta is not None and self.meta.interactive
+
     def apply(self, record: SequencedRecord) -> None:
         """Take the next record.
 
@@ -205,7 +209,7 @@ class Folding:
     def _read_turn(self, message: Message, record: AssistantRecord, seq: int) -> _TurnContent:
         try:
             content = reader_for(record.format)(message.content)
-        except (msgspec.MsgspecError, RecursionError) as problem:
+        except msgspec.MsgspecError as problem:
             raise self._corrupt(f"the turn isn't a message of format {record.format}: {problem}", seq) from None
         ids = [call.id for call in content.calls]
         if "" in ids or len(set(ids)) != len(ids):
@@ -224,6 +228,7 @@ class Folding:
             raise self._corrupt(f"a result for {call_id!r}, which the open turn did not call", seq)
         if call_id in self._results:
             raise self._corrupt(f"a second result for {call_id!r}", seq)
+        self._require_result_for(call_id, record, seq)
         self._results[call_id] = bytes(record.result)
         self.counters = replace(self.counters, tool_calls=self.counters.tool_calls + 1)
         if len(self._results) == len(ids):
@@ -232,10 +237,19 @@ class Folding:
             self._user_blocks += [self._results[each] for each in ids]
             self._open = None
 
+    def _require_result_for(self, call_id: str, record: ToolResultRecord, seq: int) -> None:
+        try:
+            block = read_result(bytes(record.result))
+        except msgspec.MsgspecError as problem:
+            raise self._corrupt(f"not a tool result: {problem}", seq) from None
+        if block.tool_use_id != call_id:
+            raise self._corrupt(f"the result of {call_id!r} says that it is of {block.tool_use_id!r}", seq)
+
     def _user(self, record: UserRecord, seq: int) -> None:
         if self._open is not None:
             raise self._corrupt("a follow-up while calls are unanswered", seq)
         try:
+            read_user(bytes(record.message))
             blocks = _content_blocks(bytes(record.message))
         except msgspec.MsgspecError as problem:
             raise self._corrupt(f"not a user message: {problem}", seq) from None
@@ -252,6 +266,12 @@ class Folding:
     def _user_message(self) -> Message:
         content = b'{"role":"user","content":' + splice_array(self._user_blocks) + b"}"
         return Message("user", NEUTRAL, content)
+
+    def key_of(self, call: Call) -> str:
+        """Return the idempotency key of a call of the last turn."""
+        assert self.meta is not None
+        assert self.last_turn is not None
+        return idempotency_key(self.meta.run_id, self.meta.created, self.last_turn.seq, call.position)
 
     def conversation(self) -> list[Message]:
         """Return the committed conversation as a new list."""
@@ -323,7 +343,6 @@ class _TurnContent:
 
 
 class _UserContent(msgspec.Struct):
-    role: Literal["user"]
     content: msgspec.Raw
 
 

@@ -16,7 +16,8 @@ import msgspec
 MAX_NESTING = 200
 """Levels of arrays and objects that a journal line may have."""
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Possessive: a string of megabytes must not leave a way back for each of its bytes.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 _ESCAPED_SURROGATES = re.compile(
     rb"(?<!\\)((?:\\\\)*)"  # an even number of backslashes: the next one starts an escape
@@ -36,6 +37,7 @@ def decode_strict(raw: bytes) -> Any:
 
     Raises:
         BadJson: with the reason.
+        RecursionError: if the fault is not the nesting but a stack that is nearly full already.
     """
     try:
         raw.decode()  # msgspec skips over invalid UTF-8 in places
@@ -45,7 +47,8 @@ def decode_strict(raw: bytes) -> Any:
     except msgspec.DecodeError as problem:
         raise BadJson(str(problem)) from None
     except RecursionError:
-        raise BadJson("nested too deeply") from None
+        check_nesting(raw)
+        raise
     check_nesting(raw)
     return value
 

@@ -19,7 +19,6 @@ from ruamel.yaml.events import (
     DocumentStartEvent,
     MappingEndEvent,
     MappingStartEvent,
-    NodeEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
@@ -119,7 +118,7 @@ def _events(text: str) -> Iterator[Any]:
 class _Node:
     """A value as written. A mapping's children are its keys and values by turns."""
 
-    event: NodeEvent
+    event: ScalarEvent | MappingStartEvent | SequenceStartEvent
     children: list[_Node] = field(default_factory=list)
 
     @property
@@ -131,12 +130,25 @@ def _mark(event: Any) -> Mark:
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
+class _NodeCount:
+    """Nodes so far. Counted as the text is read, which is slow, and again as aliases grow."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, mark: Mark) -> None:
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise UnreadableDocument(f"holds more than {MAX_NODES} keys and values (aliases written out)", mark)
+
+
 class _Composer:
     """Events to nodes. ruamel's own composer loses explicit tags and directives, which are refused here."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
         self._anchors: dict[str, _Node] = {}
+        self._nodes = _NodeCount()
 
     def compose(self) -> _Node:
         next(self._events)
@@ -157,6 +169,7 @@ class _Composer:
             raise UnreadableDocument(f"is nested deeper than {MAX_DEPTH} levels", _mark(event))
         if isinstance(event, AliasEvent):
             return self._anchored(event)
+        self._nodes.add(_mark(event))
         node = _Node(event)
         if isinstance(event, (MappingStartEvent, SequenceStartEvent)):
             while not isinstance(child := next(self._events), (MappingEndEvent, SequenceEndEvent)):
@@ -167,7 +180,7 @@ class _Composer:
 
     def _anchored(self, event: AliasEvent) -> _Node:
         if event.anchor not in self._anchors:
-            raise UnreadableDocument(f"uses *{event.anchor} without an anchor before it", _mark(event))
+            raise UnreadableDocument(f"uses *{event.anchor[:40]} without an anchor before it", _mark(event))
         return self._anchors[event.anchor]
 
 
@@ -177,23 +190,21 @@ class _Walk:
     def __init__(self) -> None:
         self._places: dict[Path, Place] = {}
         self._problems: list[Problem] = []
-        self._nodes = 0
+        self._nodes = _NodeCount()
 
     def document(self, root: _Node) -> Document:
         value = self._value(root, (), root.mark)
         return Document(value, self._places, self._problems)
 
     def _value(self, node: _Node, path: Path, key: Mark) -> Any:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise UnreadableDocument(f"holds more than {MAX_NODES} values, aliases written out", key)
+        self._nodes.add(key)
         if len(path) > MAX_DEPTH:
             raise UnreadableDocument(f"is nested deeper than {MAX_DEPTH} levels", key)
         self._places[path] = Place(key, node.mark)
         if node.event.tag is not None:
             self._problems.append(Problem(node.mark, path, "tags (a leading !) aren't supported"))
         if isinstance(node.event, ScalarEvent):
-            return self._scalar(node, path)
+            return self._scalar(node.event, path)
         if isinstance(node.event, SequenceStartEvent):
             return [self._value(item, (*path, at), item.mark) for at, item in enumerate(node.children)]
         return self._mapping(node, path)
@@ -211,21 +222,22 @@ class _Walk:
         return result
 
     def _key(self, key: _Node, path: Path) -> str | None:
-        if key.event.tag is not None or not isinstance(key.event, ScalarEvent):
+        event = key.event
+        if event.tag is not None or not isinstance(event, ScalarEvent):
             self._problems.append(Problem(key.mark, path, "a key has to be text"))
             return None
-        name = self._scalar(key, path)
+        name = self._scalar(event, path)
         if not isinstance(name, str):
-            text = f"a key has to be text, found {key.event.value[:40]!r}: put it in quotes"
+            text = f"a key has to be text: put {event.value[:40] or 'it'} in quotes"
             self._problems.append(Problem(key.mark, path, text))
             return None
         return name
 
-    def _scalar(self, node: _Node, path: Path) -> Any:
+    def _scalar(self, event: ScalarEvent, path: Path) -> Any:
         try:
-            return _scalar(node.event.value, plain=node.event.style is None)
+            return _scalar(event.value, plain=event.style is None)
         except ValueError as why:
-            self._problems.append(Problem(node.mark, path, str(why)))
+            self._problems.append(Problem(_mark(event), path, str(why)))
             return ""
 
 

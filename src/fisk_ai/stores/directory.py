@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 
 from fisk_ai.errors import ConfigError, NotPermitted
 from fisk_ai.stores.disk import DIRECTORY_MODE, Disk, FileFacts
@@ -17,7 +18,7 @@ def default_directory() -> str:
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
-        home = os.path.expanduser("~")
+        home = _home()
         if not os.path.isabs(home):
             raise ConfigError(
                 "no place for runs: there is no home directory. Set HOME or XDG_STATE_HOME to an absolute path, "
@@ -25,6 +26,15 @@ def default_directory() -> str:
             )
         state = os.path.join(home, ".local", "state")
     return os.path.join(state, "fisk-ai", "runs")
+
+
+def _home() -> str:
+    if os.environ.get("HOME") != "":
+        return os.path.expanduser("~")
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir  # `expanduser` makes the root directory of an empty HOME
+    except KeyError:
+        return ""
 
 
 def open_or_make(disk: Disk, path: str) -> int:
@@ -35,13 +45,11 @@ def open_or_make(disk: Disk, path: str) -> int:
     """
     try:
         existing, missing = _deepest_existing(disk, path)
-        descriptor = disk.open_directory(existing)
         # Whoever made the deepest existing level may have died before its name was synced.
         _sync_parent(disk, existing)
+        descriptor = disk.open_directory(existing)
         for name in missing:
-            child = _make(disk, descriptor, name)
-            disk.close(descriptor)
-            descriptor = child
+            descriptor = _make(disk, descriptor, name)
     except OSError as problem:
         raise NotPermitted(path, f"{problem.strerror}") from None
     _require_ours(disk, descriptor, path)
@@ -75,8 +83,16 @@ def _deepest_existing(disk: Disk, path: str) -> tuple[str, list[str]]:
 
 
 def _make(disk: Disk, parent: int, name: str) -> int:
-    child = disk.make_directory(parent, name)
-    disk.sync(parent)
+    """Make one level, durable on return; `parent` is closed whatever happens."""
+    try:
+        child = disk.make_directory(parent, name)
+        try:
+            disk.sync(parent)
+        except BaseException:
+            disk.close(child)
+            raise
+    finally:
+        disk.close(parent)
     return child
 
 

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from fisk_ai.codec import Chain, Scanner, Tail
+from fisk_ai.codec import Chain, Scanner, Tail, encode_payload, payload_key
 from fisk_ai.errors import (
     JournalCorrupt,
     JournalFailed,
@@ -73,17 +73,17 @@ class FileStore:
         check_new_run_id(run_id)
         if meta.run_id != run_id:
             raise ValueError(f"meta is of run {meta.run_id!r}, not {run_id!r}")
+        payload = encode_payload(msgspec.structs.replace(meta, checksums=True))
         directory = directories.open_or_make(self.disk, self.directory)
         with contextlib.ExitStack() as undo:
             undo.callback(self.disk.close, directory)
-            directories.put_modes_right(self.disk, directory)
             held = self._lock_for_create(directory, run_id)
             undo.callback(held.release)
             descriptor = self._create_file(directory, run_id)
             undo.callback(self.disk.close, descriptor)
             empty = Contents([], Chain(), Tail(0))
             journal = FileJournal(self, run_id, directory, descriptor, held, empty, meta.version)
-            journal.append(msgspec.structs.replace(meta, checksums=True))
+            journal.append_payload(payload_key(meta), payload)
             undo.pop_all()
         return journal
 
@@ -99,6 +99,7 @@ class FileStore:
             self._require_file(directory, run_id)  # an absent run leaves no lock file behind
             held = lock.acquire(self.disk, directory, run_id + LOCK, run_id, self.path(run_id, LOCK))
             undo.callback(held.release)
+            self._require_not_deleted(directory, run_id, held)
             descriptor = self._open_file(directory, run_id, writable=True)
             undo.callback(self.disk.close, descriptor)
             self._settle_cache(descriptor, directory, run_id)
@@ -138,7 +139,7 @@ class FileStore:
     def read_bytes(self, run_id: str) -> Iterator[bytes]:
         """Yield the stored bytes of a run in pieces; see `Store.read_bytes`."""
         with self._reading(run_id) as descriptor:
-            yield from self._chunks(descriptor)
+            yield from self._chunks(descriptor, run_id)
 
     def run_ids(self) -> Sequence[str]:
         """Return the ids of all runs, in no order."""
@@ -176,8 +177,8 @@ class FileStore:
     def delete(self, run_id: str) -> None:
         """Remove a run and all that belongs to it; see `Store.delete`.
 
-        1. lock  2. remove the journal, what was cut from it, the tools' lock  3. remove the lock, under the lock
-        4. sync the directory
+        1. lock  2. remove what was cut, the tools' lock, the journal: while there is a journal, there is a run to
+        delete  3. remove the lock, under the lock  4. sync the directory
         """
         check_stored_run_id(run_id)
         directory = self._existing_directory(run_id)
@@ -185,13 +186,15 @@ class FileStore:
             self._require_file(directory, run_id)
             held = lock.acquire(self.disk, directory, run_id + LOCK, run_id, self.path(run_id, LOCK))
             try:
-                for suffix in (JOURNAL, TORN, TOOLS):
+                self._require_not_deleted(directory, run_id, held)
+                for suffix in (TORN, TOOLS, JOURNAL):
                     self.disk.remove(directory, run_id + suffix)
+                held.release(remove=True)
+                self.disk.sync(directory)
             except OSError as problem:
-                held.release()
                 raise NotPermitted(self.path(run_id), f"it can't be removed: {problem.strerror}") from None
-            held.release(remove=True)
-            self.disk.sync(directory)
+            finally:
+                held.release()
         finally:
             self.disk.close(directory)
 
@@ -235,7 +238,7 @@ class FileStore:
 
     def _empty(self, directory: int, descriptor: int, run_id: str) -> None:
         try:
-            set_aside(self.disk, directory, run_id, b"".join(self._chunks(descriptor)))
+            set_aside(self.disk, directory, run_id, b"".join(self._chunks(descriptor, run_id)))
             self.disk.truncate(descriptor, 0)
             self.disk.set_mode(descriptor, FILE_MODE)
         except OSError as problem:
@@ -250,6 +253,14 @@ class FileStore:
     def _require_file(self, directory: int, run_id: str) -> None:
         if self.disk.find(directory, run_id + JOURNAL) is None:
             raise RunNotFound(run_id, self.directory)
+
+    def _require_not_deleted(self, directory: int, run_id: str, held: lock.RunLock) -> None:
+        """Look again under the lock: whoever held it before may have deleted the run, and our lock file is new."""
+        try:
+            self._require_file(directory, run_id)
+        except RunNotFound:
+            held.release(remove=True)
+            raise
 
     def _open_file(self, directory: int, run_id: str, *, writable: bool = False) -> int:
         path = self.path(run_id)
@@ -297,7 +308,7 @@ class FileStore:
         """Read and check an open journal file from its first byte."""
         scanner = Scanner(self.path(run_id))
         records: list[SequencedRecord] = []
-        for chunk in self._chunks(descriptor):
+        for chunk in self._chunks(descriptor, run_id):
             records += scanner.feed(chunk)
         more, tail = scanner.finish()
         records += more
@@ -305,14 +316,24 @@ class FileStore:
             raise NothingRecorded(run_id)
         return Contents(records, scanner.chain, tail)
 
-    def _chunks(self, descriptor: int) -> Iterator[bytes]:
+    def _chunks(self, descriptor: int, run_id: str) -> Iterator[bytes]:
         offset = 0
-        while chunk := self.disk.read(descriptor, _CHUNK_BYTES, offset):
+        while chunk := self._chunk(descriptor, run_id, offset):
             offset += len(chunk)
             yield chunk
 
+    def _chunk(self, descriptor: int, run_id: str, offset: int) -> bytes:
+        try:
+            return self.disk.read(descriptor, _CHUNK_BYTES, offset)
+        except OSError as problem:
+            raise NotPermitted(self.path(run_id), f"it can't be read: {problem.strerror}") from None
+
     def _run_ids(self, directory: int) -> Sequence[str]:
-        ids = (name.removesuffix(JOURNAL) for name in self.disk.names(directory) if name.endswith(JOURNAL))
+        try:
+            names = self.disk.names(directory)
+        except OSError as problem:
+            raise NotPermitted(self.directory, f"it can't be listed: {problem.strerror}") from None
+        ids = (name.removesuffix(JOURNAL) for name in names if name.endswith(JOURNAL))
         return [run_id for run_id in ids if is_stored_run_id(run_id)]
 
     def _info(self, directory: int, run_id: str) -> RunInfo | None:
@@ -344,14 +365,20 @@ class FileJournal(JournalBase):
     def ensure_held(self) -> None:
         """Raise `JournalLost` if the lock file, the journal or the directory was taken away or replaced."""
         self._require_usable()
-        descriptor = self._lock.descriptor and self._descriptor
+        try:
+            self._require_held()
+        except OSError as problem:
+            raise JournalLost(self.where, f"it can't be looked at: {problem.strerror}") from None
+
+    def _require_held(self) -> None:
+        lock_is_there = self._lock.still_there()  # raises in a forked child and after a release
         at_path = self._disk.find_directory(self._store.directory)
         if at_path is None or at_path.identity != self._disk.facts(self._directory).identity:
             raise JournalLost(self.where, "its directory was removed or replaced")
         found = self._disk.find(self._directory, self.run_id + JOURNAL)
-        if found is None or found.identity != self._disk.facts(descriptor).identity:
+        if found is None or found.identity != self._disk.facts(self._descriptor).identity:
             raise JournalLost(self.where, "the file was removed or replaced")
-        if not self._lock.still_there():
+        if not lock_is_there:
             raise JournalLost(self.where, "its lock file was removed or replaced")
 
     def _write_durably(self, line: bytes) -> None:
@@ -366,6 +393,7 @@ class FileJournal(JournalBase):
         directories.put_modes_right(self._disk, self._directory)
         if self._disk.facts(self._descriptor).mode != FILE_MODE:
             self._disk.set_mode(self._descriptor, FILE_MODE)
+        self._lock.put_mode_right()
         if tail.torn:
             # Kept durably before it is cut: nothing is dropped silently, not even by a crash in between.
             set_aside(self._disk, self._directory, self.run_id, tail.torn)
@@ -406,6 +434,8 @@ def set_aside(disk: Disk, directory: int, run_id: str, torn: bytes) -> None:
         descriptor = disk.open_file(directory, run_id + TORN, writable=True)
     try:
         lock.require_plain_file(disk, descriptor, run_id + TORN)
+        if disk.facts(descriptor).mode != FILE_MODE:
+            disk.set_mode(descriptor, FILE_MODE)
         disk.write(descriptor, torn)
         disk.sync(descriptor)
         disk.sync(directory)

@@ -7,7 +7,9 @@ happens, and what a failure means, is here and only here.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +20,8 @@ from fisk_ai.codec import Chain, Tail, encode_payload, frame, payload_key, requi
 from fisk_ai.errors import JournalClosed, JournalCorrupt, JournalFailed
 from fisk_ai.records import MetaRecord, Record, SequencedRecord
 from fisk_ai.stores.base import Clock, HeldGuard, Orphan, timestamp
+
+_open_journals: weakref.WeakSet[JournalBase] = weakref.WeakSet()
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class JournalBase(ABC):
         self._poison: str | None = None
         self._repaired = False
         self._closed = False
+        _open_journals.add(self)
 
     @property
     def last_seq(self) -> int:
@@ -73,20 +78,20 @@ class JournalBase(ABC):
         """Make an encoded payload durable, unknown fields included; `append` for whoever copies a run."""
         with self._mutex:
             self._require_usable()
-            # 1. No append ever lands on torn bytes.
-            self.repair()
-            # 2. What can't be written is refused before the journal is touched.
+            # 1. What can't be written is refused before the journal is touched.
             seq = self._chain.seq + 1
             line, crc = frame(seq, key, payload, timestamp(self._clock()), self._chain.crc)
+            # 2. No append ever lands on torn bytes.
+            self.repair()
             # 3. Nothing is written to a run that is no longer ours.
             self.ensure_held()
-            # 4. From before the write until after the sync the journal is unusable: whatever interrupts it
-            #    (a full disk, a failed sync, a signal, a cancelled thread) leaves it so.
+            # 4. From before the write until this object knows of the record the journal is unusable: whatever
+            #    interrupts it (a full disk, a failed sync, a signal, a cancelled thread) leaves it so.
             with self._poisoned("an append"):
                 self._write_durably(line)
-            # 5. Only now is the record part of the run.
-            self._chain.seq, self._chain.crc, self._chain.checked = seq, crc, True
-            self._read = None
+                # 5. Only now is the record part of the run.
+                self._chain.seq, self._chain.crc, self._chain.checked = seq, crc, True
+                self._read = None
             return seq
 
     def repair(self) -> bytes:
@@ -98,7 +103,7 @@ class JournalBase(ABC):
             self.ensure_held()
             with self._poisoned("a repair"):
                 self._make_whole(self._tail)
-            self._repaired = True
+                self._repaired = True
             return self._tail.torn
 
     def records(self) -> Sequence[SequencedRecord]:
@@ -133,6 +138,10 @@ class JournalBase(ABC):
         if self._poison is not None:
             raise JournalFailed(self.where, f"{self._poison} before")
 
+    def forget_threads(self) -> None:
+        """In a forked child: the thread that may hold the mutex does not exist here."""
+        self._mutex = threading.RLock()
+
     def __enter__(self) -> Self:
         return self
 
@@ -166,3 +175,11 @@ class JournalBase(ABC):
     def find_orphan(self) -> Orphan | None:
         """Find none."""
         return None
+
+
+def _forget_threads() -> None:
+    for journal in list(_open_journals):
+        journal.forget_threads()
+
+
+os.register_at_fork(after_in_child=_forget_threads)

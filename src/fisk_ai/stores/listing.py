@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fisk_ai.codec import Chain, Scanner, chain_after, read_unchecked
+from fisk_ai.codec import Scanner, read_unchecked
 from fisk_ai.errors import JournalCorrupt, NewerVersion, NotPermitted
 from fisk_ai.ids import is_stored_run_id
 from fisk_ai.records import MetaRecord, SequencedRecord, TerminalRecord
@@ -72,8 +72,7 @@ def _read_ends(disk: Disk, directory: int, name: str) -> Ends:
 def describe_ends(run_id: str, ends: Ends, *, held: bool) -> RunInfo:
     """Describe a run from the two ends of its bytes."""
     try:
-        first = _first(ends)
-        last = _last(ends, first)
+        first, last = _whole(ends.head) if ends.whole_file else (_first(ends.head), _last(ends.tail))
     except JournalCorrupt as problem:
         return RunInfo(run_id, "unreadable", reason=f"damaged: {problem.cause}")
     except NewerVersion as problem:
@@ -114,42 +113,38 @@ def _status(end: TerminalRecord | None) -> Status:
     return end.reason
 
 
-def _first(ends: Ends) -> SequencedRecord | None:
-    line, newline, _ = ends.head.partition(b"\n")
-    if not newline and not ends.whole_file:
+def _whole(data: bytes) -> tuple[SequencedRecord | None, SequencedRecord | None]:
+    scanner = Scanner()
+    found = scanner.feed(data)
+    more, _ = scanner.finish()
+    found += more
+    return (found[0], found[-1]) if found else (None, None)
+
+
+def _first(head: bytes) -> SequencedRecord | None:
+    line, newline, _ = head.partition(b"\n")
+    if not newline:
         return None  # longer than what is looked at
     scanner = Scanner()
     found = scanner.feed(line + newline)
-    if ends.whole_file and len(line) + len(newline) < len(ends.head):
-        scanner.feed(b"{")  # more follows, so this line isn't the last and can't be torn
-    more, _ = scanner.finish()
-    return (found + more)[0] if found or more else None
+    scanner.feed(b"{")  # more follows, so this line isn't the last and can't be torn
+    scanner.finish()
+    return found[0] if found else None
 
 
-def _last(ends: Ends, first: SequencedRecord | None) -> SequencedRecord | None:
+def _last(tail: bytes) -> SequencedRecord | None:
     """Return the last whole record within the tail, checked against the one before it where that is seen."""
-    if ends.whole_file and ends.tail.count(b"\n") <= 1:
-        return first
-    body = ends.tail if ends.whole_file else ends.tail.partition(b"\n")[2]
-    lines = body.split(b"\n")
-    rest = lines.pop()  # without a newline: empty, torn, or whole but for it
-    if len(lines) < 2:
-        return _unchecked(lines, rest)
-    scanner = Scanner()
-    before = chain_after(lines[-2])
-    scanner.chain = before or Chain()
-    if before is None:
-        raise JournalCorrupt("a line before the last is no record")
-    found = scanner.feed(lines[-1] + b"\n")
+    *lines, rest = tail.split(b"\n")[1:] or [b""]  # the first piece may have begun before the tail
+    if not lines:
+        return read_unchecked(rest)
+    before, *after = lines[-2:]
+    scanner = Scanner.after(before)
+    if scanner is None:
+        if not after and not rest and b"\0" in before:
+            return None  # torn, and what stands before it is longer than the tail
+        raise JournalCorrupt("a line near the end is no record")
+    found = [record for line in after for record in scanner.feed(line + b"\n")]
     found += scanner.feed(rest)
     more, _ = scanner.finish()
-    if found or more:
-        return (found + more)[-1]
-    return read_unchecked(lines[-2])
-
-
-def _unchecked(lines: list[bytes], rest: bytes) -> SequencedRecord | None:
-    for line in (rest, *reversed(lines)):
-        if line and (record := read_unchecked(line)) is not None:
-            return record
-    return None
+    found += more
+    return found[-1] if found else read_unchecked(before)

@@ -7,6 +7,7 @@ two could hold two different files.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -15,7 +16,7 @@ import weakref
 from dataclasses import dataclass
 
 from fisk_ai.errors import JournalClosed, NotPermitted, RunLocked, StoreError
-from fisk_ai.stores.disk import Disk
+from fisk_ai.stores.disk import FILE_MODE, Disk
 
 RETRY_S = 0.1
 """How long a lock that nobody announced is tried: a listing without OFD locks holds it for an instant."""
@@ -61,11 +62,17 @@ class RunLock:
             if remove:
                 self._disk.remove(self._directory, self._name)
             else:
-                self._disk.overwrite(self._descriptor, b"")
+                with contextlib.suppress(OSError):  # the note is for messages only; the lock goes with the descriptor
+                    self._disk.overwrite(self._descriptor, b"")
         finally:
             self._disk.close(self._descriptor)
             self._descriptor = None
             _held.discard(self)
+
+    def put_mode_right(self) -> None:
+        """Take access to the lock file away from everybody else."""
+        if self._disk.facts(self.descriptor).mode != FILE_MODE:
+            self._disk.set_mode(self.descriptor, FILE_MODE)
 
     def leave_to_parent(self) -> None:
         """In a forked child: close the copy. Unlocking would take the parent's lock away."""
@@ -90,7 +97,7 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
             if not _try(disk, descriptor, path):
                 _refuse_if_held(disk, descriptor, run_id, last_try=time.monotonic() >= deadline)
             elif _is_at(disk, directory, name, descriptor):
-                disk.announce(descriptor)
+                _announce(disk, descriptor, path)
                 _note_holder(disk, descriptor)
                 lock = RunLock(disk, descriptor, directory, name)
                 return lock
@@ -136,10 +143,21 @@ def _try(disk: Disk, descriptor: int, path: str) -> bool:
     try:
         return disk.lock(descriptor)
     except OSError as problem:
-        raise StoreError(
-            f"can't lock {path}: {problem.strerror}. A run isn't started without its lock: keep runs on a file "
-            f"system that has locks"
-        ) from None
+        raise _cannot_lock(path, problem) from None
+
+
+def _announce(disk: Disk, descriptor: int, path: str) -> None:
+    try:
+        disk.announce(descriptor)
+    except OSError as problem:
+        raise _cannot_lock(path, problem) from None
+
+
+def _cannot_lock(path: str, problem: OSError) -> StoreError:
+    return StoreError(
+        f"can't lock {path}: {problem.strerror}. A run isn't started without its lock: keep runs on a file "
+        f"system that has locks"
+    )
 
 
 def require_plain_file(disk: Disk, descriptor: int, path: str) -> None:
@@ -155,14 +173,16 @@ def require_plain_file(disk: Disk, descriptor: int, path: str) -> None:
 
 def _note_holder(disk: Disk, descriptor: int) -> None:
     holder = {"pid": os.getpid(), "host": socket.gethostname()}
-    disk.overwrite(descriptor, json.dumps(holder).encode() + b"\n")
+    # For messages only: a full disk must not keep a run from being opened and removed.
+    with contextlib.suppress(OSError):
+        disk.overwrite(descriptor, json.dumps(holder).encode() + b"\n")
 
 
 def _read_holder(disk: Disk, descriptor: int) -> Holder:
     try:
         found = json.loads(disk.read(descriptor, 4096, 0))
         return Holder(pid=int(found["pid"]), host=str(found["host"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return Holder()  # not written yet, or by somebody else: the lock counts, not its text
 
 
@@ -195,6 +215,8 @@ def is_held(disk: Disk, directory: int, name: str) -> bool:
         if announced is None and disk.facts(descriptor).is_regular:
             return not disk.lock(descriptor, shared=True)
         return bool(announced)
+    except OSError:
+        return False  # no locks on this file system, so nobody could open a run here
     finally:
         disk.close(descriptor)
 

@@ -5,13 +5,23 @@ The bytes are the same as on disk, through the same codec and the same order of 
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from fisk_ai.codec import Chain, Scanner, Tail
-from fisk_ai.errors import JournalCorrupt, JournalLost, NothingRecorded, RunExists, RunLocked, RunNotFound
+from fisk_ai.codec import Chain, Scanner, Tail, encode_payload, payload_key
+from fisk_ai.errors import (
+    JournalCorrupt,
+    JournalLost,
+    NewerVersion,
+    NothingRecorded,
+    RunExists,
+    RunLocked,
+    RunNotFound,
+)
 from fisk_ai.fold import RunState, fold
 from fisk_ai.ids import check_new_run_id, check_stored_run_id
 from fisk_ai.records import MetaRecord, SequencedRecord
@@ -34,6 +44,7 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock = utc_now) -> None:
         self._runs: dict[str, _Run] = {}
+        self._mutex = threading.Lock()
         self.clock = clock
 
     def create(self, run_id: str, meta: MetaRecord) -> MemoryJournal:
@@ -41,24 +52,27 @@ class MemoryStore:
         check_new_run_id(run_id)
         if meta.run_id != run_id:
             raise ValueError(f"meta is of run {meta.run_id!r}, not {run_id!r}")
-        run = self._runs.get(run_id, _Run())
-        if run.holder is not None:
-            raise RunExists(run_id, "running")
-        self._require_free(run_id, run)
-        run.torn += run.data
-        run.data.clear()
-        self._runs[run_id] = run
-        journal = MemoryJournal(self, run_id, run, Contents([], Chain(), Tail(0)), meta.version)
-        journal.append(msgspec.structs.replace(meta, checksums=True))
-        return journal
+        payload = encode_payload(msgspec.structs.replace(meta, checksums=True))
+        with self._mutex:
+            run = self._runs.get(run_id, _Run())
+            if run.holder is not None:
+                raise RunExists(run_id, "running")
+            self._require_free(run_id, run)
+            run.torn += run.data
+            run.data.clear()
+            self._runs[run_id] = run
+            journal = MemoryJournal(self, run_id, run, Contents([], Chain(), Tail(0)), meta.version)
+            journal.append_payload(payload_key(meta), payload)
+            return journal
 
     def open(self, run_id: str) -> MemoryJournal:
         """Open a run for append; see `Store.open`."""
-        run = self._run(run_id)
-        if run.holder is not None:
-            raise RunLocked(run_id)
-        contents = _scan(run_id, run)
-        return MemoryJournal(self, run_id, run, contents, contents.meta(run_id, run_id).version)
+        with self._mutex:
+            run = self._run(run_id)
+            if run.holder is not None:
+                raise RunLocked(run_id, os.getpid())
+            contents = _scan(run_id, run)
+            return MemoryJournal(self, run_id, run, contents, contents.meta(run_id, run_id).version)
 
     def load(self, run_id: str) -> RunState:
         """Fold a run; see `Store.load`."""
@@ -68,7 +82,7 @@ class MemoryStore:
 
     def list(self) -> list[RunInfo]:
         """List all runs; see `Store.list`."""
-        return listing.newest_first(self.info(run_id) for run_id in self._runs)
+        return listing.newest_first(self.info(run_id) for run_id in self.run_ids())
 
     def info(self, run_id: str) -> RunInfo:
         """Describe one run as `list` does."""
@@ -79,9 +93,10 @@ class MemoryStore:
 
     def delete(self, run_id: str) -> None:
         """Remove a run; see `Store.delete`."""
-        if self._run(run_id).holder is not None:
-            raise RunLocked(run_id)
-        del self._runs[run_id]
+        with self._mutex:
+            if self._run(run_id).holder is not None:
+                raise RunLocked(run_id, os.getpid())
+            del self._runs[run_id]
 
     def run_ids(self) -> Sequence[str]:
         """Return the ids of all runs."""
@@ -106,7 +121,7 @@ class MemoryStore:
             _scan(run_id, run)
         except NothingRecorded:
             return
-        except JournalCorrupt:
+        except (JournalCorrupt, NewerVersion):
             raise RunExists(run_id, "unreadable") from None
         raise RunExists(run_id, self.info(run_id).status)
 
@@ -121,6 +136,7 @@ class MemoryJournal(JournalBase):
 
     def ensure_held(self) -> None:
         """Raise `JournalLost` if somebody took the run away."""
+        self._require_usable()
         if self._run.holder is not self:
             raise JournalLost(self.where, "it was taken over")
 

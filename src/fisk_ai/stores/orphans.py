@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fisk_ai.errors import NotPermitted
 from fisk_ai.stores.base import Orphan
-from fisk_ai.stores.disk import Disk
+from fisk_ai.stores.disk import FILE_MODE, Disk
 from fisk_ai.stores.lock import require_plain_file
 
 
@@ -57,6 +57,8 @@ def hold(disk: Disk, directory: int, name: str, path: str, call: tuple[str, str,
         raise NotPermitted(path, f"the tools' lock can't be opened: {problem.strerror}") from None
     try:
         require_plain_file(disk, descriptor, path)
+        if disk.facts(descriptor).mode != FILE_MODE:
+            disk.set_mode(descriptor, FILE_MODE)
         disk.lock(descriptor, shared=True)
         lock = ToolsLock(disk, descriptor, *call)
         lock.announce()

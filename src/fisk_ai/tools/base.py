@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from fisk_ai.messages import ImageBlock, TextBlock
 
@@ -44,6 +44,7 @@ class ToolOutput:
     is_error: bool = False
 
 
+@runtime_checkable
 class Tool(Protocol):
     """Something that the model can call."""
 

@@ -1,0 +1,432 @@
+"""The loop: decide, act, make durable, apply. New, in-memory and resumed runs all go through it.
+
+The order within a turn, which the guarantees rest on:
+
+    1. a torn tail is cut, and the resume mark, if one is due, is durable before the first effect
+    2. the run is still ours, asked before each effect
+    3. the model is asked; its turn is durable before any of its tools starts
+    4. a tool runs; its result is durable before the next tool starts and before the next model call
+    5. state changes only by applying a record that is durable; the caller is told after that
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import msgspec
+
+from fisk_ai.agent import events
+from fisk_ai.agent.control import Control
+from fisk_ai.agent.decide import (
+    KNOWN_STOP_REASONS,
+    AnswerCall,
+    AwaitInput,
+    Budget,
+    CallModel,
+    Finish,
+    RunCalls,
+    decide,
+)
+from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, InputSource
+from fisk_ai.agent.writer import JournalWriter
+from fisk_ai.errors import FiskError, InvalidReply, ProviderError, RecordRefused, RunAborted, StoreError
+from fisk_ai.fold import Folding
+from fisk_ai.formats import reader_for
+from fisk_ai.messages import Call, TextBlock, encode_result, is_blank, read_result, tool_result, user_text
+from fisk_ai.providers.base import Delta, ModelRequest, Provider, Reply, ToolSpec
+from fisk_ai.providers.retry import RetryPolicy, complete_with_retries
+from fisk_ai.records import (
+    MAX_TERMINAL_MESSAGE_BYTES,
+    AssistantRecord,
+    Record,
+    SequencedRecord,
+    TerminalRecord,
+    ToolResultRecord,
+    UserRecord,
+)
+from fisk_ai.text import shorten, wellformed
+from fisk_ai.tools.base import Tool, ToolContext, ToolOutput
+
+log = logging.getLogger(__name__)
+
+_MESSAGE_BYTES = MAX_TERMINAL_MESSAGE_BYTES - 100
+"""Leaves room for the mark of a shortened text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a run works with; rebuilt on a resume, never stored."""
+
+    provider: Provider
+    model: str
+    system_prompt: str
+    tools: Mapping[str, Tool]
+    budget: Budget
+    max_output_tokens: int
+    thinking_mode: str
+    call_timeout_s: float
+    retry: RetryPolicy
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools as the model is told of them, by name, so that their order never changes a request."""
+        return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for _, tool in sorted(self.tools.items()))
+
+
+class _SuspendedWhileWaiting(Exception):
+    """A retry pause was left because the operator asked to suspend."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """One run on its way to its next end."""
+
+    setup: Setup
+    writer: JournalWriter
+    folding: Folding
+    control: Control
+    on_event: events.OnEvent
+    input: InputSource
+    stored: bool
+    mark: TerminalRecord | None = None
+    """The resume mark that is due before the first effect."""
+    doubt: dict[str, str | None] = field(default_factory=dict)
+    """Calls of the open turn that may have run in an earlier process: call id -> what the model is told instead of
+    running it, or None to run it again. Ids are unique within a turn only, so each goes when it is answered."""
+    _appended: bool = False
+    _repaired: bool = False
+    _input_ended: bool = False
+    _suspend: anyio.Event = field(default_factory=anyio.Event)
+    _input_scope: anyio.CancelScope | None = None
+    _appending: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def run(self) -> events.RunResult:
+        """Run to the next end and say how it ended.
+
+        Raises:
+            StoreError: if the journal can't be written; nothing more happens after that.
+            RunAborted: after `Control.abort`.
+        """
+        with anyio.CancelScope() as scope:
+
+            def listener() -> None:
+                if self.control.abort_requested:
+                    scope.cancel()
+                self._suspend.set()
+                if self._input_scope is not None:
+                    self._input_scope.cancel()
+
+            with self.control.listening(listener):
+                return await self._steps()
+        raise RunAborted(self._run_id, stored=self.stored)
+
+    async def _steps(self) -> events.RunResult:
+        while True:
+            step = decide(
+                self.folding,
+                tools=self.setup.tools,
+                budget=self.setup.budget,
+                skip={call_id: text for call_id, text in self.doubt.items() if text is not None},
+                suspend=self.control.suspend_requested or self._input_ended,
+            )
+            finish = step if isinstance(step, Finish) else await self._act(step)
+            if finish is not None:
+                return await self._finish(finish)
+
+    async def _act(self, step: CallModel | RunCalls | AnswerCall | AwaitInput) -> Finish | None:
+        match step:
+            case CallModel():
+                return await self._call_model()
+            case AwaitInput():
+                return await self._await_input()
+            case RunCalls():
+                await self._run_calls(step.calls)
+            case AnswerCall():
+                await self._answer(step)
+        return None
+
+    # -- making things durable ------------------------------------------------------------------------------------
+
+    async def _before_effect(self) -> None:
+        """Do what must be durable or true before anything happens outside."""
+        await self._take_end_back()
+        self.writer.journal.ensure_held()
+
+    async def _take_end_back(self) -> None:
+        await self._repair()
+        if self.mark is not None:
+            mark, self.mark = self.mark, None
+            await self._append(mark)
+
+    async def _repair(self) -> None:
+        if self._repaired:
+            return
+        self._repaired = True
+        if cut := await self.writer.call(self.writer.journal.repair):
+            self.on_event(events.TailRepaired(self._run_id, len(cut)))
+
+    async def _record(self, record: Record) -> int:
+        """Append one step of the run."""
+        await self._take_end_back()
+        return await self._append(record)
+
+    async def _append(self, record: Record) -> int:
+        seq = await self.writer.append(record)  # durable, or an exception
+        self._appended = True
+        self.folding.apply(SequencedRecord(seq, record))
+        return seq
+
+    # -- the model ------------------------------------------------------------------------------------------------
+
+    async def _call_model(self) -> Finish | None:
+        await self._before_effect()
+        iteration = self.folding.counters.model_calls
+        self.on_event(events.ModelCalled(iteration))
+        started = time.monotonic()
+        try:
+            reply = await self._complete(self._request(iteration))
+            seq = await self._record(self._assistant_record(reply, iteration, started))
+        except _SuspendedWhileWaiting:
+            return None
+        except ProviderError as problem:
+            return Finish("error", f"the model could not be asked: {problem}")
+        except RecordRefused as problem:
+            return Finish("error", f"the model's turn can't be kept: {problem}")
+        self._tell_turn(seq)
+        return None
+
+    def _request(self, iteration: int) -> ModelRequest:
+        return ModelRequest(
+            model=self.setup.model,
+            system_prompt=self.setup.system_prompt,
+            tools=self.setup.specs(),
+            messages=self.folding.conversation(),
+            iteration=iteration,
+            max_output_tokens=self.setup.max_output_tokens,
+            thinking_mode=self.setup.thinking_mode,
+        )
+
+    async def _complete(self, request: ModelRequest) -> Reply:
+        def on_delta(delta: Delta) -> None:
+            self.on_event(events.TextStreamed(delta.kind, delta.text))
+
+        def on_retry(attempt: int, error: ProviderError, wait_s: float) -> None:
+            self.on_event(events.ModelRetried(attempt, str(error), wait_s))
+
+        return await complete_with_retries(
+            self.setup.provider,
+            request,
+            on_delta=on_delta,
+            on_retry=on_retry,
+            pause=self._pause,
+            call_timeout_s=self.setup.call_timeout_s,
+            policy=self.setup.retry,
+        )
+
+    async def _pause(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self._suspend.wait()
+            raise _SuspendedWhileWaiting
+
+    def _assistant_record(self, reply: Reply, iteration: int, started: float) -> AssistantRecord:
+        try:
+            calls = reader_for(reply.format)(reply.message).calls
+        except (msgspec.MsgspecError, RecursionError) as problem:
+            raise InvalidReply(f"the answer is no message of format {reply.format}: {problem}") from None
+        tools = self.setup.tools
+        parallel = tuple(call.position for call in calls if call.name in tools and tools[call.name].parallel)
+        return AssistantRecord(
+            iteration=iteration,
+            format=reply.format,
+            message=msgspec.Raw(reply.message),
+            stop_reason=reply.stop_reason,
+            in_tokens=reply.in_tokens,
+            out_tokens=reply.out_tokens,
+            cache_read_tokens=reply.cache_read_tokens,
+            cache_create_tokens=reply.cache_create_tokens,
+            duration_ms=_milliseconds_since(started),
+            response_id=reply.response_id,
+            parallel=parallel if len(parallel) > 1 else (),
+            unusable=reply.unusable,
+        )
+
+    def _tell_turn(self, seq: int) -> None:
+        turn = self.folding.last_turn
+        assert turn is not None
+        counters = self.folding.counters
+        names = tuple(call.name for call in turn.calls)
+        self.on_event(
+            events.TurnRecorded(
+                seq, turn.iteration, turn.text, names, turn.stop_reason, counters.in_tokens, counters.out_tokens
+            )
+        )
+        if turn.stop_reason not in KNOWN_STOP_REASONS:
+            self.on_event(events.Noticed(f"the model stopped for a reason not known here: {turn.stop_reason!r}"))
+
+    # -- tools ----------------------------------------------------------------------------------------------------
+
+    async def _run_calls(self, calls: tuple[Call, ...]) -> None:
+        if len(calls) == 1:
+            return await self._run_call(calls[0])
+        failures: list[FiskError] = []
+        async with anyio.create_task_group() as group:
+
+            async def run(call: Call) -> None:
+                try:
+                    await self._run_call(call)
+                except FiskError as problem:  # the journal failed: no other call may go on
+                    failures.append(problem)
+                    group.cancel_scope.cancel()
+
+            for call in calls:
+                group.start_soon(run, call)
+        if failures:
+            raise failures[0]
+        return None
+
+    async def _run_call(self, call: Call) -> None:
+        tool = self.setup.tools[call.name]
+        arguments = call.parsed()
+        if problem := tool.problem_with(arguments):
+            await self._answer(AnswerCall(call, f"Not run: {problem}"))
+            return
+        await self._before_effect()
+        key = self.folding.key_of(call)
+        if call.id in self.doubt:
+            self.on_event(events.CallRepeated(call.id, call.name, key))
+        self.on_event(events.ToolStarted(call.id, call.name, call.arguments.decode(), key))
+        started = time.monotonic()
+        output = await self._call_tool(tool, arguments, call, key)
+        await self._record_result(call, output, _milliseconds_since(started))
+
+    async def _call_tool(self, tool: Tool, arguments: Mapping[str, Any], call: Call, key: str) -> ToolOutput:
+        journal = self.writer.journal
+        guarding = (
+            journal.guard_call(tool.name, call.id, tool.timeout_s)
+            if tool.starts_processes
+            else contextlib.nullcontext(None)
+        )
+        with guarding as guard:
+            try:
+                return await tool.call(arguments, ToolContext(self._run_id, call.id, key, guard))
+            except Exception as problem:
+                log.debug("tool %s failed", tool.name, exc_info=True)
+                text = f"The tool failed: {type(problem).__name__}: {problem}. It may have taken effect."
+                return ToolOutput((TextBlock(wellformed(text)),), is_error=True)
+
+    async def _record_result(self, call: Call, output: ToolOutput, duration_ms: int) -> None:
+        result = encode_result(call.id, output.blocks, is_error=output.is_error)
+        try:
+            await self._record_answer(call, result, duration_ms)
+        except RecordRefused as problem:
+            # The effect happened; without any record the call would be repeated for ever.
+            text = f"The call ran, but its result can't be kept: {problem}"
+            await self._record_answer(call, tool_result(call.id, text, is_error=True), duration_ms)
+
+    async def _answer(self, step: AnswerCall) -> None:
+        """Answer a call that isn't run."""
+        await self._record_answer(step.call, tool_result(step.call.id, step.text, is_error=step.is_error), None)
+
+    async def _record_answer(self, call: Call, result: bytes, duration_ms: int | None) -> None:
+        record = ToolResultRecord(
+            tool_use_id=call.id, result=msgspec.Raw(result), name=wellformed(call.name), duration_ms=duration_ms
+        )
+        async with self._appending:  # results of a parallel group are appended one after another
+            seq = await self._record(record)
+        self.doubt.pop(call.id, None)
+        block = read_result(result)
+        self.on_event(events.ToolFinished(seq, call.id, call.name, block.text, block.is_error, duration_ms))
+
+    # -- the operator ---------------------------------------------------------------------------------------------
+
+    async def _await_input(self) -> Finish | None:
+        self.on_event(events.InputAwaited())
+        given = await self._read_input()
+        match given:
+            case None:
+                return None  # left because of a suspend
+            case EndOfInput():
+                self._input_ended = True
+                return None
+            case EndOfChat():
+                return Finish("completed")
+        if is_blank(given.text):
+            return None
+        try:
+            seq = await self._record(UserRecord(message=msgspec.Raw(user_text(given.text))))
+        except RecordRefused as problem:
+            self.on_event(events.Noticed(f"not sent: {problem}"))
+            return None
+        self.on_event(events.InputRecorded(seq, given.text))
+        return None
+
+    async def _read_input(self) -> Input | None:
+        with anyio.CancelScope() as scope:
+            self._input_scope = scope
+            if self._suspend.is_set():
+                scope.cancel()
+            try:
+                return await self.input.read()
+            finally:
+                self._input_scope = None
+        return None
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    async def _finish(self, step: Finish) -> events.RunResult:
+        problem: StoreError | None = None
+        if not self._is_already_said(step):
+            try:
+                await self._append_end(step)
+            except StoreError as failed:
+                problem = failed  # what came before is durable, and an answer is still an answer
+        result = self._result(step, problem)
+        self.on_event(events.RunEnded(result))
+        return result
+
+    async def _append_end(self, step: Finish) -> None:
+        await self._repair()
+        if self.mark is not None and self.mark.fingerprint is not None:
+            await self._take_end_back()  # a forced resume leaves its trace even if little was left to do
+        message = shorten(wellformed(step.message), _MESSAGE_BYTES) if step.message else None
+        await self._append(TerminalRecord(reason=step.reason, message=message))
+
+    def _is_already_said(self, step: Finish) -> bool:
+        """Tell whether the journal needs no further record for this end."""
+        if step.reason == "suspended" and self.doubt:
+            # A clean end would take back the doubt about a call that may have run in a process that died.
+            return True
+        if self._appended:
+            return False
+        terminal = self.folding.terminal
+        if step.reason == "suspended":
+            return terminal is not None and terminal.reason == "suspended"
+        return step.reason in ("budget", "max_iterations")  # a resume with nothing left
+
+    def _result(self, step: Finish, problem: StoreError | None) -> events.RunResult:
+        turn = self.folding.last_turn
+        answer = turn.text if turn is not None and self.folding.answered else None
+        return events.RunResult(
+            run_id=self._run_id,
+            reason=step.reason,
+            answer=answer,
+            message=step.message,
+            counters=self.folding.counters,
+            iterations=self.folding.counters.model_calls,
+            stored=self.stored,
+            input_ended=self._input_ended,
+            storage_error=problem,
+        )
+
+    @property
+    def _run_id(self) -> str:
+        return self.writer.journal.run_id
+
+
+def _milliseconds_since(started: float) -> int:
+    return round((time.monotonic() - started) * 1000)

@@ -1,0 +1,162 @@
+"""Sending one request and reading one answer, over httpx2. What is sent and how it is read is the `Api`'s.
+
+No retries and no deadline here: both are the retry policy's.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import httpx2
+
+from fisk_ai.errors import ConfigError, InvalidReply, ProviderRefused, ProviderUnreachable
+from fisk_ai.formats import reader_for
+from fisk_ai.providers.base import Delta, ModelRequest, OnDelta, Reply
+from fisk_ai.providers.credentials import Endpoint
+from fisk_ai.providers.refusals import http_refusal
+from fisk_ai.providers.wire import MAX_REPLY_BYTES, Api, StreamNotVerbatim, not_an_answer
+from fisk_ai.text import one_line
+
+_CONNECT_TIMEOUT_S = 10.0
+_MAX_ERROR_BYTES = 64 * 1024
+_EVENT_STREAM = "text/event-stream"
+
+
+class HttpProvider:
+    """A model behind an HTTP API."""
+
+    def __init__(self, api: Api, endpoint: Endpoint, *, stream: bool = True) -> None:
+        self._api = api
+        self._endpoint = endpoint
+        self._stream = stream
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+        return self._api.name
+
+    @property
+    def format(self) -> str:
+        """The format of its turns."""
+        return self._api.format
+
+    async def complete(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
+        """Make one attempt at one turn; a stream that can't be kept verbatim is asked for again as a whole.
+
+        Raises:
+            ProviderError: saying whether another attempt may help.
+        """
+        if not self._stream:
+            return await self._attempt(request, on_delta, stream=False)
+        try:
+            return await self._attempt(request, on_delta, stream=True)
+        except StreamNotVerbatim:
+            return await self._attempt(request, _ignore, stream=False)
+
+    async def _attempt(self, request: ModelRequest, on_delta: OnDelta, *, stream: bool) -> Reply:
+        body = self._api.build_request(request, stream=stream)
+        headers = {"accept": _EVENT_STREAM if stream else "application/json"}
+        url = self._endpoint.base_url + self._api.path
+        try:
+            async with self._open_client().stream("POST", url, content=body, headers=headers) as response:
+                if response.status_code != httpx2.codes.OK:
+                    raise await self._refusal(response)
+                if _content_type(response) == _EVENT_STREAM:
+                    return await self._read_stream(response, on_delta)
+                reply = self._api.read_reply(await _read_body(response, MAX_REPLY_BYTES))
+        except httpx2.RequestError as problem:
+            raise self._unreachable(problem) from problem
+        _show_whole(reply, on_delta)
+        return reply
+
+    async def _read_stream(self, response: httpx2.Response, on_delta: OnDelta) -> Reply:
+        turn = self._api.accumulator()
+        response.encoding = "utf-8"  # event streams have no other, whatever the header says
+        source = httpx2.EventSource(response, max_event_size=MAX_REPLY_BYTES)
+        received = 0
+        async with aclosing(aiter(source)) as events:  # type: ignore[type-var]
+            async for event in events:
+                received += len(event.data)
+                if received > MAX_REPLY_BYTES:
+                    raise _too_large()
+                if (delta := turn.feed(event.event, event.data)) is not None:
+                    on_delta(delta)
+                if turn.done:
+                    break
+        return turn.reply()
+
+    async def _refusal(self, response: httpx2.Response) -> ProviderRefused:
+        credential = self._endpoint.credential
+        return http_refusal(
+            self.name,
+            response.status_code,
+            response.headers,
+            await _read_body(response, _MAX_ERROR_BYTES, cut=True),
+            credential=credential.variable if credential else "whether the server wants a key",
+            secret=credential.secret if credential else "",
+        )
+
+    def _unreachable(self, problem: httpx2.RequestError) -> ProviderUnreachable:
+        host = httpx2.URL(self._endpoint.base_url).host
+        what = one_line(str(problem), 200) or "no details"
+        return ProviderUnreachable(
+            f"no whole answer from {self.name} at {host}: {type(problem).__name__}: {what}",
+            retryable=not isinstance(problem, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)),
+        )
+
+    def _open_client(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            credential = self._endpoint.credential
+            headers = {"content-type": "application/json", "user-agent": "fisk-ai", **self._api.headers}
+            headers |= credential.headers if credential else {}
+            try:
+                self._client = httpx2.AsyncClient(
+                    headers=headers,
+                    follow_redirects=False,  # a redirect would carry the conversation to another host
+                    timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
+                    trust_env=not self._endpoint.is_loopback,  # no proxy between us and this machine
+                )
+            except (ValueError, ImportError, httpx2.InvalidURL) as problem:
+                raise ConfigError(
+                    "the proxy or certificate settings in the environment (HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE) "
+                    f"can't be used: {type(problem).__name__}"
+                ) from problem
+        return self._client
+
+    async def aclose(self) -> None:
+        """Give up connections; may be called twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+def _content_type(response: httpx2.Response) -> str:
+    given: str = response.headers.get("content-type", "")
+    return given.partition(";")[0].strip().lower()
+
+
+async def _read_body(response: httpx2.Response, limit: int, *, cut: bool = False) -> bytes:
+    """Read at most `limit` bytes; what is longer is cut, or an `InvalidReply`."""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > limit:
+            if cut:
+                break
+            raise _too_large()
+    return bytes(body[:limit])
+
+
+def _too_large() -> InvalidReply:
+    return not_an_answer(f"it is larger than {MAX_REPLY_BYTES // 2**20} MiB")
+
+
+def _show_whole(reply: Reply, on_delta: OnDelta) -> None:
+    """Show a turn that came in one piece."""
+    if text := reader_for(reply.format)(reply.message).text:
+        on_delta(Delta("text", text))
+
+
+def _ignore(_delta: Delta) -> None:
+    """Leave out what was shown before, when the same turn was streamed."""

@@ -1,0 +1,240 @@
+"""What may be changed in a turn before it is journaled, and nothing else. Pure.
+
+Format page, "verbatim": text that isn't valid, white space that holds line breaks, call ids that are missing or
+doubled within the turn, arguments that are no usable object. Every other byte stays as the provider sent it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from fisk_ai.errors import InvalidReply
+from fisk_ai.formats import anthropic, openai
+from fisk_ai.jsontext import MAX_NESTING, BadJson, journalable
+from fisk_ai.messages import TurnContent
+from fisk_ai.providers.wire import not_an_answer, read_shape
+
+T = TypeVar("T")
+Fields = dict[str, msgspec.Raw]
+
+_TOO_DEEP = b'"\\u0000nested too deeply\\u0000"'
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_NO_ARGUMENTS = b"{}"
+
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_fields = msgspec.json.Decoder(Fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A message as it is journaled."""
+
+    message: bytes
+    unusable: tuple[int, ...]
+    """Positions of the calls whose arguments became `{}`."""
+    turn: TurnContent
+
+
+def decode_answer(decode: Callable[[bytes], T], body: bytes) -> T:
+    """Decode an answer, repairing its text and cutting what is nested too deeply only if it needs that.
+
+    Raises:
+        InvalidReply: if it has not the shape even then.
+    """
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return read_shape(decode, _readable(body))
+
+
+def _readable(body: bytes) -> bytes:
+    try:
+        return journalable(body)
+    except BadJson as problem:
+        shallow = _clipped(body)
+        if shallow == body:
+            raise not_an_answer(str(problem)) from None
+    try:
+        return journalable(shallow)
+    except BadJson as problem:
+        raise not_an_answer(str(problem)) from None
+
+
+def _clipped(raw: bytes) -> bytes:
+    """Return JSON with a mark in place of each value that lies deeper than a journal line may go.
+
+    Arguments that held one are unusable and become `{}`; a mark anywhere else makes the turn invalid.
+    """
+    kept, at, depth = [], 0, 0
+    for token in _STRING_OR_BRACKET.finditer(raw):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+            if depth == MAX_NESTING + 1:
+                kept.append(raw[at : token.start()])
+        elif token[0] in (b"]", b"}"):
+            if depth == MAX_NESTING + 1:
+                kept.append(_TOO_DEEP)
+                at = token.end()
+            depth -= 1
+    return b"".join(kept) + raw[at:]
+
+
+def settle_anthropic(content: bytes) -> Settled:
+    """Settle the content array of a Messages API answer.
+
+    Raises:
+        InvalidReply: if it is no list of blocks that can be journaled and sent back.
+    """
+    blocks = [bytes(block) for block in read_shape(_items.decode, content)]
+    objects = [read_shape(_fields.decode, block) for block in blocks]
+    uses = [fields for fields in objects if _text(fields, "type") == "tool_use"]
+    ids = iter(unique_ids([_text(fields, "id") for fields in uses]))
+    unusable: list[int] = []
+    settled: list[bytes] = []
+    position = 0
+    for block, fields in zip(blocks, objects, strict=True):
+        kind = _text(fields, "type")
+        changes: dict[str, bytes] = {}
+        if kind.endswith("tool_use") and not _is_usable(fields.get("input")):
+            changes["input"] = _NO_ARGUMENTS
+        if kind == "tool_use":
+            _check_name(fields)
+            unusable += [position] if changes else []
+            changes |= _id_change(fields, next(ids))
+            position += 1
+        settled.append(_changed(block, fields, changes))
+    message = b'{"role":"assistant","content":' + _respliced(content, blocks, settled) + b"}"
+    return _checked(message, unusable, anthropic.read_turn)
+
+
+def settle_openai(message: bytes) -> Settled:
+    """Settle a Chat Completions assistant message.
+
+    Raises:
+        InvalidReply: if it can't be journaled and sent back.
+    """
+    fields = read_shape(_fields.decode, message)
+    changes: dict[str, bytes] = {}
+    if _text(fields, "role") != "assistant":
+        changes["role"] = b'"assistant"'
+    unusable: list[int] = []
+    if (calls := bytes(fields.get("tool_calls", b"null"))) != b"null":
+        settled, unusable = _settled_calls(calls)
+        if settled != calls:
+            changes["tool_calls"] = settled
+    return _checked(_changed(message, fields, changes), unusable, openai.read_turn)
+
+
+def _settled_calls(raw: bytes) -> tuple[bytes, list[int]]:
+    calls = [bytes(call) for call in read_shape(_items.decode, raw)]
+    objects = [read_shape(_fields.decode, call) for call in calls]
+    ids = unique_ids([_text(fields, "id") for fields in objects])
+    unusable: list[int] = []
+    settled: list[bytes] = []
+    for position, fields in enumerate(objects):
+        changes = _id_change(fields, ids[position])
+        function, usable = _settled_function(fields.get("function"))
+        if function is not None:
+            changes["function"] = function
+        unusable += [] if usable else [position]
+        settled.append(_changed(calls[position], fields, changes))
+    return _respliced(raw, calls, settled), unusable
+
+
+def _settled_function(raw: msgspec.Raw | None) -> tuple[bytes | None, bool]:
+    """Return what must stand instead (None: nothing), and whether the arguments are usable."""
+    if raw is None or bytes(raw) == b"null":
+        return None, False  # a kind of call that nobody asked for: kept, and answered with an error
+    fields = read_shape(_fields.decode, bytes(raw))
+    _check_name(fields)
+    arguments = bytes(fields.get("arguments", b"null"))
+    if arguments.startswith(b'"') and openai.is_json_object(_text(fields, "arguments").encode()):
+        return None, True
+    if arguments.startswith(b"{") and openai.is_json_object(arguments):
+        # Some servers send the object itself; the API takes it back only as text.
+        return _changed(bytes(raw), fields, {"arguments": _quoted(arguments.decode())}), True
+    return _changed(bytes(raw), fields, {"arguments": _quoted("{}")}), False
+
+
+def unique_ids(ids: Sequence[str]) -> list[str]:
+    """Return `ids` with a new one for each that is empty or stood before; the same input gives the same ids."""
+    taken = set(ids) - {""}
+    seen: set[str] = set()
+    result = []
+    for position, given in enumerate(ids):
+        chosen = given if given and given not in seen else _free_id(position, taken)
+        taken.add(chosen)
+        seen.add(chosen)
+        result.append(chosen)
+    return result
+
+
+def _free_id(position: int, taken: set[str]) -> str:
+    chosen, attempt = f"call_{position}", 0
+    while chosen in taken:
+        attempt += 1
+        chosen = f"call_{position}_{attempt}"
+    return chosen
+
+
+def _id_change(fields: Fields, settled: str) -> dict[str, bytes]:
+    return {} if settled == _text(fields, "id") else {"id": _quoted(settled)}
+
+
+def _is_usable(arguments: msgspec.Raw | None) -> bool:
+    if arguments is None or not anthropic.is_usable(bytes(arguments)):
+        return False
+    try:
+        journalable(bytes(arguments))
+    except BadJson:
+        return False
+    return True
+
+
+def _check_name(fields: Fields) -> None:
+    if not _text(fields, "name"):
+        raise InvalidReply("the model called a tool without naming it; the turn was dropped", retryable=True)
+
+
+def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
+    """Return a field that should be text; anything else counts as missing."""
+    raw = bytes(fields.get(name, b""))
+    value = msgspec.json.decode(raw.decode("utf-8", "replace")) if raw.startswith(b'"') else ""
+    return value if isinstance(value, str) else ""
+
+
+def _quoted(text: str) -> bytes:
+    return msgspec.json.encode(text)
+
+
+def _changed(raw: bytes, fields: Fields, changes: Mapping[str, bytes]) -> bytes:
+    """Return the object `raw`, whose `fields` were read, with some values replaced or added."""
+    if not changes:
+        return raw
+    values = {**{name: bytes(value) for name, value in fields.items()}, **changes}
+    return b"{" + b",".join(_quoted(name) + b":" + value for name, value in values.items()) + b"}"
+
+
+def _respliced(array: bytes, old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
+    """Return `array` with its items `old` replaced by `new`; the bytes between them stay."""
+    pieces, at = [], 0
+    for before, after in zip(old, new, strict=True):
+        found = array.index(before, at)
+        pieces += [array[at:found], after]
+        at = found + len(before)
+    return b"".join(pieces) + array[at:]
+
+
+def _checked(message: bytes, unusable: Sequence[int], read_turn: Callable[[bytes], TurnContent]) -> Settled:
+    try:
+        message = journalable(message)
+    except BadJson as problem:
+        raise not_an_answer(str(problem)) from None
+    if _TOO_DEEP in message:
+        raise not_an_answer("nested too deeply")
+    return Settled(message, tuple(unusable), read_shape(read_turn, message))
