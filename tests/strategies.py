@@ -156,6 +156,17 @@ def journal_bytes(records: Sequence[Record]) -> bytes:
     return b"".join(lines_of(records))
 
 
+def foreign_lines(*records: Record) -> list[bytes]:
+    """Spell records as a program without time and checksums would."""
+    lines = []
+    for seq, record in enumerate(records, 1):
+        key = codec.payload_key(record)
+        payload = json.loads(codec.encode_payload(record))
+        line = {"seq": seq, "protocol": f"io.choria.fisk-ai.v1.session.{key}", key: payload}
+        lines.append(dumps(line) + b"\n")
+    return lines
+
+
 def scan(data: bytes) -> tuple[list[SequencedRecord], codec.Tail]:
     """Read a whole journal."""
     scanner = codec.Scanner()
@@ -270,7 +281,7 @@ def _anthropic_message(draw: st.DrawFn, ids: list[str]) -> bytes:
     blocks: list[dict[str, Any]] = [
         {"type": "tool_use", "id": each, "name": draw(_names), "input": draw(_inputs)} for each in ids
     ]
-    others = {
+    others: dict[str, dict[str, Any]] = {
         "text": {"type": "text", "text": draw(texts)},
         "blank": {"type": "text", "text": " \n"},
         "thinking": {"type": "thinking", "thinking": draw(texts), "signature": "c2ln"},

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fisk_ai.stores import FileStore, Journal, MemoryStore, RunInfo, Store, open_store
     from fisk_ai.tools import CommandTool, FunctionTool, ToolContext, ToolOutput, tool
 
+__version__ = "0.1.0"
+
 _HOMES = {
     "fisk_ai.agent.agent": ("Agent", "ResumeOptions", "RunStream"),
     "fisk_ai.agent.assemble": ("load_agent",),

@@ -147,6 +147,8 @@ def test_a_server_is_reached_by_https_or_is_this_machine(load: Load, url: str) -
     [
         *("http://example.com", "ftp://example.com", "example.com", "", "https://", "https://[", "https://a:99999"),
         "https://a?key=hunter2",
+        "https://a:hunter2@b",
+        "https://a:0",
         "https://a#b",
         "https://a b",
         "http://127.0.0.1:80@hunter2.example",

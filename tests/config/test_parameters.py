@@ -37,6 +37,7 @@ def found(problems: Problems, parameter: str) -> list[str]:
             "{type: array, items: {type: object, required: [x]}, minItems: 1}",
             {"type": "array", "items": {"type": "object", "required": ["x"]}, "minItems": 1},
         ),
+        ("{type: object, required: [x]}", {"type": "object", "required": ["x"]}),
         ("{type: string, default: 2026-12-01}", {"type": "string", "default": "2026-12-01"}),
     ],
 )
@@ -51,8 +52,11 @@ def test_sound_parameters_stay_as_they_were_written(load: Load, written: str, sc
         ("", ": expected a mapping with at least `type` or `enum`, found nothing"),
         ("{description: d}", ": needs at least `type` or `enum`"),
         ("{type: str}", ".type: expected one of array, boolean, integer, null, number, object, string, or a list of"),
-        ("{type: string, required: yes}", ".required: expected true or false: must the model give this parameter"),
-        ("{type: string, required: [p]}", ".required: expected true or false"),
+        (
+            "{type: string, required: yes}",
+            ".required: expected true or false, or the list of what an object needs, found 'yes'",
+        ),
+        ("{type: object, required: [5]}", ".required[0]: expected text, found 5"),
         ("{type: string, descripton: d}", ".descripton: unknown key, did you mean description?"),
         ("{type: string, minLength: -1}", ".minLength: expected a number of at least 0, found -1"),
         ("{type: string, minLength: a}", ".minLength: expected an integer, found 'a'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fisk_ai.errors import ToolSetupError
 from fisk_ai.fingerprint import tool_hashes
 from fisk_ai.messages import NO_OUTPUT
 from fisk_ai.tools import CommandTool, Tool, ToolContext
+from fisk_ai.tools.command import MAX_OUTPUT_BYTES
 
 from .doubles import FileGuard, Signpost, said
 
@@ -47,11 +49,11 @@ def test_is_a_tool() -> None:
     assert tool.identity == {"argv": ["printf", "<%s>", "{path}"], "parallel": False}
     assert (tool.on_crash, tool.parallel, tool.timeout_s) == ("rerun", False, 60.0)
     assert tool.starts_processes
-    assert tool_hashes(tool.description, tool.parameters, tool.identity)
+    assert tool_hashes(tool.description, tool.parameters, tool.identity).command
 
 
 def test_parameters_with_a_default_or_marked_so_are_optional() -> None:
-    specs = {"a": TEXT, "b": {**TEXT, "default": "x"}, "c": {**TEXT, "required": False}}
+    specs: dict[str, dict[str, Any]] = {"a": TEXT, "b": {**TEXT, "default": "x"}, "c": {**TEXT, "required": False}}
     tool = show(specs, "{a}{b}{c}")
     assert tool.parameters["required"] == ["a"]
     assert tool.parameters["properties"]["c"] == TEXT
@@ -90,14 +92,19 @@ async def test_missing_optional_parameter_gives_its_default_or_drops_the_argumen
     [
         ([], {}, ["argv is empty"]),
         (["{x}"], {"x": TEXT}, ["argv[0], the program"]),
-        (["echo", "{y}", "{"], {"x": TEXT}, ["{y}, which is no parameter", "argv[2] has a single '{'", "'x' is used nowhere"]),
+        (
+            ["echo", "{y}", "{"],
+            {"x": TEXT},
+            ["{y}, which is no parameter", "argv[2] has a single '{'", "'x' is used nowhere"],
+        ),
         (["find", "{}"], {}, ["{}, which is no parameter (braces are written {{ and }})"]),
         (["echo", "a\0"], {}, ["argv[1] holds a NUL"]),
         (["echo", "{x}"], {"x": {"type": "txt"}}, ["not a JSON schema", "txt"]),
-        (["echo", "{x}"], {"x": {"type": "integer", "default": "a"}}, ["a default doesn't fit", "expected integer, got string"]),
+        (["echo", "{x}"], {"x": {"type": "integer", "default": "a"}}, ["a default doesn't fit: x: expected integer"]),
+        (["echo", "{x}"], {"x": {"maximum": math.inf}}, ["not a JSON schema"]),
         (["echo", "{x y}"], {"x y": TEXT}, ["a parameter's name is"]),
     ],
-)  # fmt: skip
+)
 def test_mistakes_in_the_declaration_are_all_named(
     argv: list[str], parameters: dict[str, dict[str, Any]], problems: list[str]
 ) -> None:
@@ -123,7 +130,7 @@ async def test_arguments_are_checked_before_anything_runs(tmp_path: Path, contex
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("value", ["a\0b", 10**5000])
+@pytest.mark.parametrize("value", ["a\0b", 10**5000], ids=["NUL", "digits"])
 async def test_values_that_no_argument_can_hold_are_refused(value: object, context: ToolContext) -> None:
     tool = show({"it": {}}, "{it}")
     assert "it: " in str(tool.problem_with({"it": value}))
@@ -246,14 +253,10 @@ async def test_invalid_bytes_become_replacement_characters(context: ToolContext)
 
 @pytest.mark.parametrize("offset", range(-4, 5))
 async def test_long_output_is_cut_between_characters(offset: int, context: ToolContext) -> None:
-    before = 65536 + offset
+    before = MAX_OUTPUT_BYTES + offset
     script = f"import sys; sys.stdout.buffer.write(b'x' * {before} + '👩'.encode() + b'y' * 100000)"
     output = await CommandTool("long", "", [sys.executable, "-SEc", script], {}).call({}, context)
     kept, _, mark = said(output).rpartition("\n")
-    whole = 65536 if offset >= 0 else before + 4 if offset == -4 else before
-    assert (
-        kept
-        == ("x" * before + "👩")[: 65536 if offset != -4 else None][: whole if offset >= -4 and offset != -4 else None]
-    )
-    assert mark == f"[shortened: {len(kept.encode())} of {before + 100004} bytes shown]"
+    assert kept == "x" * min(before, MAX_OUTPUT_BYTES) + ("👩" if offset == -4 else "")
+    assert mark == f"[shortened: {len(kept.encode())} of {before + 100_004} bytes shown]"
     assert not output.is_error

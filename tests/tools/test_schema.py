@@ -50,6 +50,7 @@ def test_only_the_first_problems_are_listed() -> None:
         ({"multipleOf": 0.1}, 10**5000),
         ({"type": "string"}, 10**5000),
     ],
+    ids=["remote", "gone", "deep", "multiple", "digits"],
 )
 def test_what_cannot_be_checked_is_a_problem_and_no_exception(schema: dict[str, Any], value: Any) -> None:
     assert ArgumentSchema(schema).problem_with(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import json
@@ -31,7 +31,7 @@ class Size:
 
 class Report(BaseModel):
     score: float
-    at: datetime.date
+    at: dt.date
 
 
 class Colour(enum.StrEnum):
@@ -61,7 +61,7 @@ def endless() -> Iterator[int]:
         (b"abc\xff", "abc\ufffd"),
         (Colour.RED, "red"),
         (decimal.Decimal("1.10"), "1.10"),
-        (datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC), "2026-12-01T00:00:00Z"),
+        (dt.datetime(2026, 12, 1, tzinfo=dt.UTC), "2026-12-01T00:00:00Z"),
         (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         (PurePosixPath("/tmp/x"), "/tmp/x"),
     ],
@@ -74,17 +74,23 @@ def test_single_value_is_plain_text(value: object, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "data"),
     [
-        ({"score": math.nan, "max": math.inf, "min": [-math.inf]}, {"score": "NaN", "max": "Infinity", "min": ["-Infinity"]}),
-        ({1: "a", True: "b", None: "c", 1.5: "d", datetime.date(2026, 12, 1): "e"}, {"1": "b", "null": "c", "1.5": "d", "2026-12-01": "e"}),
+        (
+            {"score": math.nan, "max": math.inf, "min": [-math.inf]},
+            {"score": "NaN", "max": "Infinity", "min": ["-Infinity"]},
+        ),
+        (
+            {1: "a", False: "b", None: "c", 1.5: "d", dt.date(2026, 12, 1): "e"},
+            {"1": "a", "false": "b", "null": "c", "1.5": "d", "2026-12-01": "e"},
+        ),
         ({"k\ud83d": "v\udc80"}, {"k\ufffd": "v\ufffd"}),
         ({"raw": b"\xff"}, {"raw": "\ufffd"}),
         ([{1}, (2, 3), frozenset()], [[1], [2, 3], []]),
         (Size(math.nan, b"\xff"), {"width": "NaN", "raw": "_w=="}),
-        ([Report(score=math.inf, at=datetime.date(2026, 12, 1))], [{"score": "Infinity", "at": "2026-12-01"}]),
+        ([Report(score=math.inf, at=dt.date(2026, 12, 1))], [{"score": "Infinity", "at": "2026-12-01"}]),
         (10**30, 10**30),
         ({"u": "\u2028 é"}, {"u": "\u2028 é"}),
     ],
-)  # fmt: skip
+)
 def test_structured_value_is_strict_json(value: object, data: Any) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)

@@ -7,7 +7,6 @@ is whole) and `unknown_key`; pydantic's own types are put into words by `load`.
 from __future__ import annotations
 
 import ipaddress
-import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -84,11 +83,13 @@ def usable_base_url(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        host, port = parts.hostname, parts.port
     except ValueError:
         raise ValueError("the URL is malformed") from None
-    if not host or parts.query or parts.fragment or re.search(r"[\s\x00-\x1f\x7f]", url):
+    if not host or port == 0 or parts.query or parts.fragment or not url.isprintable() or " " in url:
         raise ValueError("the URL is malformed")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("the URL holds a user's name or password")
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
         raise ValueError("the URL is neither https nor on this machine")
     return url

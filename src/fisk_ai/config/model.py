@@ -49,7 +49,7 @@ Seconds = Annotated[
 BaseUrl = Annotated[
     str,
     AfterValidator(checks.usable_base_url),
-    checks.expects("an https URL without query (plain http only to localhost, 127.0.0.1 or [::1])"),
+    checks.expects("an https URL without user and query (plain http only to localhost, 127.0.0.1 or [::1])"),
 ]
 Argv = Annotated[list[Text], Field(min_length=1)]
 Parameters = Annotated[
@@ -171,9 +171,9 @@ class CommandConfig(_Section):
     description: NotBlank
     """What the tool does, for the model."""
     argv: Argv
-    """The program and its arguments; `{name}` stands for a parameter. No shell: one argument stays one."""
+    """The program and its arguments; `{name}` is a parameter, `{{` a brace. No shell: one argument stays one."""
     parameters: Parameters = Field(default_factory=dict)
-    """A JSON schema for each parameter, with at least `type` or `enum`, and optionally `required: true|false`."""
+    """A JSON schema for each parameter, with `type` or `enum`; `required` is true unless it has a `default`."""
     on_crash: Annotated[Literal["rerun", "ask", "skip"], checks.expects("one of rerun, ask, skip")] = "rerun"
     """What a resume does with a call that may have run: repeat it, ask an operator, or tell the model so."""
     confirm: bool = False

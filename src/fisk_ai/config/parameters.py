@@ -1,4 +1,4 @@
-"""The parameters of a command tool: one JSON schema for each, plus the flag `required`.
+"""The parameters of a command tool: one JSON schema for each, plus our own `required: true|false`.
 
 Only keywords that are checked where the tool is called are accepted, so that a typing error isn't silently no rule.
 References are left out: a parameter says all of it in its own place.
@@ -66,10 +66,10 @@ def _check_parameter(name: str, schema: Any) -> Iterator[InitErrorDetails]:
         return
     if not schema.keys() & {"type", "enum"}:
         yield problem(refused("needs at least `type` or `enum`"), (name,), schema)
-    if not isinstance(schema.get("required", True), bool):
-        found = schema["required"]
-        yield problem(expected("true or false: must the model give this parameter"), (name, "required"), found)
-    own_rules = {keyword: rule for keyword, rule in schema.items() if keyword != "required"}
+    required = schema.get("required", True)
+    if not isinstance(required, (bool, list)):
+        yield problem(expected("true or false, or the list of what an object needs"), (name, "required"), required)
+    own_rules = {key: rule for key, rule in schema.items() if key != "required" or isinstance(rule, list)}
     yield from _check_keywords((name,), own_rules)
     yield from _check_rules((name,), own_rules)
 

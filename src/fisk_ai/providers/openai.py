@@ -298,8 +298,11 @@ def merge(whole: dict[str, Any], delta: Mapping[str, Any]) -> None:
     """
     for name, new in delta.items():
         old = whole.get(name)
-        if new in (None, "") or old in (None, ""):  # some servers repeat a field as empty
-            whole[name] = _fresh(new) if name not in whole or old in (None, "") and new is not None else old
+        if old in (None, ""):
+            if new is not None or name not in whole:
+                whole[name] = _fresh(new)
+        elif new in (None, ""):
+            continue  # some servers repeat every field, empty
         elif isinstance(old, str) and isinstance(new, str) and name in _GROWING:
             whole[name] = old + new
         elif isinstance(old, dict) and isinstance(new, dict):

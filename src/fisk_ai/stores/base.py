@@ -99,6 +99,9 @@ class Journal(Protocol):
             JournalClosed: it was closed.
         """
 
+    def append_payload(self, key: str, payload: bytes) -> int:
+        """Make an encoded payload durable as it is, unknown fields included; for who copies a run."""
+
     def records(self) -> Sequence[SequencedRecord]:
         """Return all records, in order."""
 

@@ -110,6 +110,10 @@ class MemoryStore:
         """Store a run's bytes as they are, damaged or not; for tests and copies."""
         self._runs[check_stored_run_id(run_id)] = _Run(bytearray(data))
 
+    def torn_bytes(self, run_id: str) -> bytes:
+        """Return what repairs cut from a run, in order."""
+        return bytes(self._run(run_id).torn)
+
     def _run(self, run_id: str) -> _Run:
         try:
             return self._runs[check_stored_run_id(run_id)]

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from fisk_ai.jsontext import canonical
 from fisk_ai.text import one_line
 from fisk_ai.tools.base import OnCrash, ToolContext, ToolOutput
 from fisk_ai.tools.declaration import declaration_problems, refuse
@@ -163,8 +164,9 @@ def _is_required(spec: Mapping[str, Any]) -> bool:
 
 def _compiled(schema: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[str]) -> ArgumentSchema | None:
     try:
+        canonical(schema)
         compiled = ArgumentSchema(schema)
-    except BadSchema as problem:
+    except (BadSchema, TypeError, ValueError) as problem:
         problems.append(f"its parameters are not a JSON schema: {problem}")
         return None
     for name, value in defaults.items():

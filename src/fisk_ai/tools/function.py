@@ -34,6 +34,7 @@ class FunctionTool(Generic[P, R]):
         ToolSetupError: if the function can't be described to a model.
     """
 
+    __name__: str
     starts_processes = False
 
     def __init__(

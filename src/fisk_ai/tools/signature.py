@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic_core import PydanticSerializationError
 
 from fisk_ai.errors import ToolSetupError
+from fisk_ai.jsontext import canonical
 from fisk_ai.text import one_line
 from fisk_ai.tools.base import ToolContext
 
@@ -147,7 +149,8 @@ def _model(label: str, fields: dict[str, Any]) -> tuple[type[BaseModel], dict[st
     try:
         model: type[BaseModel] = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
         schema = model.model_json_schema(schema_generator=_StableSchema)
-    except (PydanticUserError, TypeError) as problem:
+        canonical(schema)
+    except (PydanticUserError, TypeError, ValueError) as problem:
         why = one_line(str(problem).partition("\n")[0], 300)
         raise ToolSetupError(f"function {label} can't be a tool: its parameters have no JSON schema ({why})") from None
     return model, {"properties": {}, **without_titles(schema)}
@@ -164,6 +167,10 @@ class _StableSchema(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         encoded = super().encode_default(dft)
+        try:
+            canonical(encoded)
+        except ValueError as problem:  # infinity, for one; to the base class this means: leave the default out
+            raise PydanticSerializationError(str(problem)) from None
         return sorted(encoded, key=repr) if isinstance(dft, set | frozenset) else encoded
 
 

@@ -1,0 +1,21 @@
+"""Exit codes, as the contract gives them; errors carry their own (`FiskError.exit_code`)."""
+
+from __future__ import annotations
+
+from fisk_ai.records import Reason
+
+COMPLETED = 0
+FAILED = 1
+CONFIGURATION = 2
+SUSPENDED = 3
+BUDGET = 4
+CORRUPT = 7
+ABORTED = 130
+
+OF_REASON: dict[Reason, int] = {
+    "completed": COMPLETED,
+    "suspended": SUSPENDED,
+    "budget": BUDGET,
+    "max_iterations": BUDGET,
+    "error": FAILED,
+}

@@ -1,0 +1,325 @@
+"""The adapters end to end, over real HTTP, against a server that refuses what the real APIs refuse."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from fisk_ai.errors import ConfigError, InvalidReply, ProviderError, ProviderRefused, ProviderUnreachable
+from fisk_ai.formats import reader_for
+from fisk_ai.messages import Message, tool_result
+from fisk_ai.providers import open_provider
+from fisk_ai.providers.base import Delta, Provider, Reply
+from fisk_ai.providers.retry import RetryPolicy, complete_with_retries
+from tests.providers.conftest import ask, results, user
+from tests.providers.strict_server import CHAT, KEY, MESSAGES, Fault, StrictServer, Turn
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize("name", ["anthropic", "openai"]),
+]
+ENVIRON = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
+TURNS: list[dict[str, Any]] = [
+    {"text": "Looking.", "calls": [{"name": "lookup", "input": {"stream": "ORDERS"}}, {"name": "lookup"}]},
+    {"text": "Done \u00e9 \u2028.", "cache_read_tokens": 40},
+]
+
+
+@asynccontextmanager
+async def reach(server: StrictServer, name: str, *, stream: bool = True) -> AsyncIterator[Provider]:
+    base_url = server.url + ("/v1" if name == "openai" else "")
+    provider = open_provider(name, base_url=base_url, stream=stream, environ=ENVIRON)
+    try:
+        yield provider
+    finally:
+        await provider.aclose()
+
+
+def serve(turns: Iterable[Turn | Mapping[str, Any]] = TURNS, **faults: Fault) -> StrictServer:
+    return StrictServer(turns, faults={int(number.removeprefix("request_")): f for number, f in faults.items()})
+
+
+def follow(reply: Reply, *messages: Message) -> list[Message]:
+    """Return the conversation after a turn, with its calls answered."""
+    turn = reader_for(reply.format)(reply.message)
+    answered = [tool_result(call.id, f"result {call.position}", is_error=not call.usable) for call in turn.calls]
+    said = Message("assistant", reply.format, reply.message)
+    return [*messages, said, *([results(*answered)] if answered else [])]
+
+
+async def talk(provider: Provider, turns: int, deltas: list[Delta]) -> list[Reply]:
+    conversation, replies = [user()], list[Reply]()
+    for iteration in range(turns):
+        replies.append(await provider.complete(ask(*conversation, iteration=iteration), deltas.append))
+        conversation = follow(replies[-1], *conversation)
+    return replies
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_conversation_with_calls_is_what_the_api_accepts(name: str, stream: bool, deltas: list[Delta]) -> None:
+    with serve() as server:
+        async with reach(server, name, stream=stream) as provider:
+            first, last = await talk(provider, 2, deltas)
+        assert server.refusals == []
+        assert [request.path for request in server.requests] == [CHAT if name == "openai" else MESSAGES] * 2
+    turn = reader_for(name)(first.message)
+    assert [(call.name, json.loads(call.arguments)) for call in turn.calls] == [
+        ("lookup", {"stream": "ORDERS"}),
+        ("lookup", {}),
+    ]
+    assert (first.stop_reason, last.stop_reason) == ("tool_use", "end_turn")
+    assert (last.in_tokens, last.out_tokens, last.cache_read_tokens) == (100, 10, 40)
+    assert reader_for(name)(last.message).text == "Done \u00e9 \u2028."
+    assert "".join(delta.text for delta in deltas) == "Looking.Done \u00e9 \u2028."
+
+
+async def test_streamed_turn_equals_the_whole_one(name: str, deltas: list[Delta]) -> None:
+    with serve() as server:
+        async with reach(server, name) as streaming, reach(server, name, stream=False) as asking:
+            streamed = await streaming.complete(ask(), deltas.append)
+            whole = await asking.complete(ask(), deltas.append)
+    assert json.loads(streamed.message) == json.loads(whole.message)
+    assert streamed.stop_reason == whole.stop_reason
+    assert streamed.in_tokens == whole.in_tokens
+
+
+EXOTIC = {
+    "content": b'[{"type":"thinking","thinking":"hm \\u00e9","signature":"sig=="},{"type":"redacted_thinking","data":"x"},'
+    b'{"type":"server_tool_use","id":"srv","name":"web_search","input":{"q":1e3}},'
+    b'{"type":"web_search_tool_result","tool_use_id":"srv","content":[{"encrypted":"...","n":1.10}]},'
+    b'{"type":"from_the_future","n":123456789012345678901234567890},'
+    b'{"type":"text","text":" "},{"type":"thinking","thinking":"again","signature":"sig2=="},'
+    b'{"type":"tool_use","id":"toolu_9","name":"lookup","input":{"a":1e3,"b":1.10},"caller":{"type":"direct"}}]',
+    "message": b'{"role":"assistant","content":"","reasoning_content":"hm \\u00e9","tool_calls":[{"id":"c9","type":'
+    b'"function","function":{"name":"lookup","arguments":"{\\"a\\":1e3, \\"b\\":1.10}"}}],"n":1.10}',
+}
+"""Turns with all that a provider may send, spelled in ways that a parser would change."""
+
+
+async def test_whole_turns_are_kept_and_sent_back_byte_for_byte(name: str, deltas: list[Delta]) -> None:
+    with serve([EXOTIC, {"text": "Done."}]) as server:
+        async with reach(server, name, stream=False) as provider:
+            first, _ = await talk(provider, 2, deltas)
+        assert server.refusals == []
+    sent = EXOTIC["message"] if name == "openai" else b'{"role":"assistant","content":' + EXOTIC["content"] + b"}"
+    assert first.message == sent
+    taken_back = first.message.replace(b'{"type":"text","text":" "},', b"")  # the API refuses blank text
+    assert taken_back in server.requests[1].body
+
+
+async def test_streamed_turns_are_sent_back_with_every_value_as_it_was_spelled(name: str, deltas: list[Delta]) -> None:
+    turn = {**EXOTIC, "message": EXOTIC["message"].replace(b',"n":1.10', b"")}
+    with serve([turn, {"text": "Done."}]) as server:
+        async with reach(server, name) as provider:
+            first, _ = await talk(provider, 2, deltas)
+        assert server.refusals == []
+    assert first.stop_reason == "tool_use"
+    assert reader_for(name)(first.message).calls[0].arguments.replace(b" ", b"") == b'{"a":1e3,"b":1.10}'
+
+
+async def test_unusable_calls_and_ids_are_settled_so_that_the_next_request_is_accepted(
+    name: str, deltas: list[Delta]
+) -> None:
+    calls = [{"name": "lookup", "id": "x", "input": value} for value in ({"a": 1}, "", [1], None, 3)]
+    calls.append({"name": "lookup", "id": "", "input": {"b": 2}})
+    for stream in (True, False):
+        with serve([{"calls": calls}, {"text": "Done."}]) as server:
+            async with reach(server, name, stream=stream) as provider:
+                first, _ = await talk(provider, 2, deltas)
+            assert server.refusals == []
+        assert first.unusable == (1, 2, 3, 4)
+
+
+async def test_plain_answer_to_a_streamed_request_is_accepted(name: str, deltas: list[Delta]) -> None:
+    whole = (
+        {"id": "m", "role": "assistant", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"}
+        if name == "anthropic"
+        else {"id": "m", "choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}]}
+    )
+    with serve(request_1=Fault(status=200, body=json.dumps(whole))) as server:
+        async with reach(server, name) as provider:
+            reply = await provider.complete(ask(), deltas.append)
+    assert reader_for(name)(reply.message).text == "x"
+    assert deltas == [Delta("text", "x")]
+
+
+async def test_stream_that_cant_be_kept_verbatim_is_asked_for_again_as_a_whole(name: str, deltas: list[Delta]) -> None:
+    events = {
+        "anthropic": (
+            'data: {"type":"message_start","message":{"content":[]}}\n\n'
+            'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
+            'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Lo"}}\n\n'
+            'data: {"type":"content_block_delta","index":0,"delta":{"type":"sparkle_delta"}}\n\n'
+        ),
+        "openai": (
+            'data: {"choices":[{"delta":{"content":"Lo"}}]}\n\n'
+            'data: {"choices":[{"delta":{"tool_calls":[{"id":"no index"}]}}]}\n\n'
+        ),
+    }[name]
+    strange = Fault(status=200, body=events, content_type="text/event-stream")
+    with serve(request_1=strange) as server:
+        async with reach(server, name) as provider:
+            reply = await provider.complete(ask(), deltas.append)
+        assert [bool(request.json.get("stream")) for request in server.requests] == [True, False]
+    assert reader_for(name)(reply.message).text == "Looking."
+    assert deltas == [Delta("text", "Lo")]
+
+
+async def test_stream_cut_at_any_byte_is_never_a_turn(name: str, deltas: list[Delta]) -> None:
+    with serve() as server:
+        async with reach(server, name) as provider:
+            whole = await provider.complete(ask(), deltas.append)
+            refused = 0
+            for number, cut in enumerate(range(0, 4000, 97), start=2):
+                server.faults[number] = Fault(cut_after_bytes=cut)
+                try:
+                    reply = await provider.complete(ask(), deltas.append)
+                except (InvalidReply, ProviderUnreachable) as error:
+                    assert error.retryable
+                    refused += 1
+                else:
+                    assert reply.message == whole.message
+    assert refused > 10
+
+
+async def test_stream_that_ends_early_but_properly_is_never_a_turn(name: str, deltas: list[Delta]) -> None:
+    with serve() as server:
+        async with reach(server, name) as provider:
+            for number in range(1, 9):
+                server.faults[number] = Fault(end_after_events=number - 1)
+                with pytest.raises(InvalidReply, match="ended early") as caught:
+                    await provider.complete(ask(), deltas.append)
+                assert caught.value.retryable
+
+
+@pytest.mark.parametrize("body", ["<html>Sign in</html>", "", "[]", "null", "{}"])
+async def test_answers_that_are_none_are_invalid(name: str, body: str, deltas: list[Delta]) -> None:
+    fault = Fault(status=200, body=body or " ", content_type="text/html")
+    with serve(request_1=fault) as server:
+        async with reach(server, name) as provider:
+            with pytest.raises(InvalidReply) as caught:
+                await provider.complete(ask(), deltas.append)
+    assert caught.value.retryable
+
+
+async def test_redirects_are_not_followed(name: str, deltas: list[Delta]) -> None:
+    with serve() as other, serve(request_1=Fault(status=307, headers={"location": other.url})) as server:
+        async with reach(server, name) as provider:
+            with pytest.raises(ProviderRefused, match="Redirects are not followed") as caught:
+                await provider.complete(ask(), deltas.append)
+        assert other.requests == []
+    assert not caught.value.retryable
+
+
+async def test_wrong_key_is_refused_without_showing_it(name: str, deltas: list[Delta]) -> None:
+    with StrictServer(TURNS, key="another-key") as server:
+        async with reach(server, name) as provider:
+            with pytest.raises(ProviderRefused) as caught:
+                await provider.complete(ask(), deltas.append)
+    assert caught.value.status == 401
+    assert not caught.value.retryable
+    assert KEY not in str(caught.value)
+    assert f"Check {name.upper()}_API_KEY" in str(caught.value)
+
+
+async def test_server_that_isnt_there_is_unreachable(name: str, deltas: list[Delta]) -> None:
+    with serve() as server:
+        pass
+    async with reach(server, name) as provider:
+        with pytest.raises(ProviderUnreachable, match=r"127\.0\.0\.1") as caught:
+            await provider.complete(ask(), deltas.append)
+    assert caught.value.retryable
+
+
+async def test_proxies_of_the_environment_are_not_asked_about_this_machine(
+    name: str, deltas: list[Delta], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    with serve() as server:
+        async with reach(server, name) as provider:
+            assert await provider.complete(ask(), deltas.append)
+
+
+async def test_unusable_proxy_settings_are_a_configuration_error(
+    name: str, deltas: list[Delta], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "nonsense://user:secret@proxy")
+    provider = open_provider(name, base_url="https://unreachable.test", environ=ENVIRON)
+    with pytest.raises(ConfigError, match="HTTPS_PROXY") as caught:
+        await provider.complete(ask(), deltas.append)
+    assert "secret" not in str(caught.value)
+
+
+async def test_closing_twice_is_fine_and_a_closed_provider_opens_again(name: str, deltas: list[Delta]) -> None:
+    with serve() as server:
+        async with reach(server, name) as provider:
+            await provider.complete(ask(), deltas.append)
+            await provider.aclose()
+            await provider.aclose()
+            assert await provider.complete(ask(), deltas.append)
+
+
+class Retries:
+    """The retry policy at work on a real connection, with pauses that are only noted."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+        self.errors: list[ProviderError] = []
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def on_retry(self, _attempt: int, error: ProviderError, _wait_s: float) -> None:
+        self.errors.append(error)
+
+    async def complete(self, provider: Provider, deltas: list[Delta], call_timeout_s: float = 20) -> Reply:
+        return await complete_with_retries(
+            provider,
+            ask(),
+            on_delta=deltas.append,
+            on_retry=self.on_retry,
+            pause=self.pause,
+            call_timeout_s=call_timeout_s,
+            policy=RetryPolicy(jitter=random.Random(1)),
+        )
+
+
+async def test_every_kind_of_passing_trouble_ends_in_one_whole_turn(name: str, deltas: list[Delta]) -> None:
+    faults = {
+        "request_1": Fault(status=529, headers={"retry-after": "7"}),
+        "request_2": Fault(cut_after_bytes=300),
+        "request_3": Fault(end_after_events=2),
+    }
+    retries = Retries()
+    with serve(**faults) as server:
+        async with reach(server, name) as provider:
+            reply = await retries.complete(provider, deltas)
+        assert len({request.body for request in server.requests}) == 1
+    assert reader_for(name)(reply.message).text == "Looking."
+    assert [type(error) for error in retries.errors] == [ProviderRefused, ProviderUnreachable, InvalidReply]
+    assert retries.pauses[0] == 7
+
+
+async def test_stalled_stream_is_given_up_at_the_deadline(name: str, deltas: list[Delta]) -> None:
+    retries = Retries()
+    with serve(request_1=Fault(stall_after_bytes=250)) as server:
+        async with reach(server, name) as provider:
+            reply = await retries.complete(provider, deltas, call_timeout_s=0.3)
+    assert reader_for(name)(reply.message).text == "Looking."
+    assert "call_timeout (0.3 s)" in str(retries.errors[0])
+
+
+async def test_cancelled_call_ends_its_connection(name: str, deltas: list[Delta]) -> None:
+    with serve(request_1=Fault(stall_after_bytes=250)) as server:
+        async with reach(server, name) as provider:
+            with anyio.move_on_after(0.1) as scope:
+                await provider.complete(ask(), deltas.append)
+            assert scope.cancelled_caught
+            assert await provider.complete(ask(), deltas.append)
