@@ -150,6 +150,8 @@ class StrictServer:
         self.faults = dict(faults or {})
         self.key = key
         self.requests: list[Recorded] = []
+        self.answered_bytes = 0
+        """Size of the body of the last answer, before any fault."""
         self.stopping = threading.Event()
         self._log = log
         self._lock = threading.Lock()
@@ -204,9 +206,10 @@ class StrictServer:
         given = [m for m in messages if m.get("role") == "assistant"] if isinstance(messages, list) else []
         with self._lock:
             places = self._places(len(given))
-        need(all(place < len(self.turns) for place in places), "there were not so many turns")
+        need(all(place < len(self.turns) for place in places[:-1]), "there were not so many turns")
         sent = [self._sent(place) for place in places[:-1]]
         (check_messages_request if path == MESSAGES else check_chat_request)(body, sent)
+        need(places[-1] < len(self.turns), f"the script has no turn {places[-1] + 1}")
         with self._lock:
             self._played.add(places[-1])
         return places[-1]
@@ -329,6 +332,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.end_headers()
+        self.server.strict.answered_bytes = len(body)
         fault = fault or Fault()
         if fault.stall_after_bytes >= 0:
             self.wfile.write(body[: fault.stall_after_bytes])
@@ -458,7 +462,7 @@ class ChatSpeech:
     def events(self, request: JsonObject) -> Iterator[bytes]:
         """Yield the chunks of the streamed answer."""
         message = json.loads(self._turn.openai_message(self._number))
-        yield self._chunk(request, {"role": "assistant", "content": "" if message.get("content") else None})
+        yield self._chunk(request, {"role": "assistant", "content": None if message.get("content") is None else ""})
         for name, value in message.items():
             if name not in ("role", "tool_calls") and isinstance(value, str):
                 for piece in _pieces(value):
@@ -496,6 +500,7 @@ def main() -> None:
     parser.add_argument("--port-file", required=True, help="gets the port once it listens")
     parser.add_argument("--faults", help="JSON object: number of the request (from 1) -> fault")
     parser.add_argument("--key", default=KEY)
+    parser.add_argument("--ready", action="store_true", help="print the port on a line once it listens")
     options = parser.parse_args()
     with open(options.script, "rb") as file:
         turns = msgspec.json.decode(file.read(), type=list[Turn])
@@ -510,6 +515,8 @@ def main() -> None:
         with open(f"{options.port_file}.new", "w", encoding="ascii") as file:
             file.write(str(server.port))
         os.replace(f"{options.port_file}.new", options.port_file)
+        if options.ready:
+            print(server.port, flush=True)
         stop.wait()
 
 

@@ -102,7 +102,7 @@ def test_thinking_modes_are_asked_for(mode: str, thinking: object) -> None:
     assert body.get("thinking") == thinking
 
 
-def test_blank_text_beside_a_call_is_left_out_of_the_request_only() -> None:
+def test_blank_text_in_a_journal_of_other_origin_is_left_out_of_the_request() -> None:
     use = b'{"type":"tool_use","id":"t","name":"lookup","input":{"text":""}}'
     turn = b'{"role":"assistant","content":[{"type":"text","text":"\\n\\u200b"},' + use + b"]}"
     body = build_request(

@@ -36,6 +36,13 @@ def test_valid_turn_keeps_every_byte() -> None:
     assert [call.id for call in settled.turn.calls] == ["toolu_1"]
 
 
+@pytest.mark.parametrize("blank", [b'""', b'" \\n"', b'"\\u200b"'])
+def test_blank_text_beside_other_blocks_goes_and_a_turn_of_nothing_else_stays(blank: bytes) -> None:
+    text = b'{"type":"text","text":' + blank + b"}"
+    assert settle_anthropic(b"[" + text + b"," + use(b"{}") + b"]").message == HEAD + b"[" + use(b"{}") + b"]}"
+    assert settle_anthropic(b"[" + text + b"]").message == HEAD + b"[" + text + b"]}"
+
+
 @pytest.mark.parametrize("arguments", [b'""', b"[]", b"null", b"3", b'"not json"', b"true", b"1e999"])
 def test_arguments_that_are_no_object_become_an_empty_one(arguments: bytes) -> None:
     content = b'[{"type":"text","text":"x"}, ' + use(b'{"a": 1}', b'"a"') + b", " + use(arguments, b'"b"') + b"]"

@@ -1,7 +1,7 @@
 """The Messages API: what to send, and what its answers and streams say. Pure.
 
-Journaled turns go into a request byte for byte, with one exception: blank text blocks, which the API sends now and
-then and refuses to take back, are left out of the request (never of the journal).
+Journaled turns go into a request byte for byte. Only in a journal of other origin may a turn still hold blank text
+blocks beside others (ours are settled before they are written); the API refuses them, so they are left out.
 """
 
 from __future__ import annotations

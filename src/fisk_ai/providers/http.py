@@ -47,12 +47,17 @@ class HttpProvider:
         Raises:
             ProviderError: saying whether another attempt may help.
         """
-        if not self._stream:
-            return await self._attempt(request, on_delta, stream=False)
+        if self._stream:
+            try:
+                return await self._attempt(request, on_delta, stream=True)
+            except StreamNotVerbatim:
+                on_delta = _ignore
         try:
-            return await self._attempt(request, on_delta, stream=True)
-        except StreamNotVerbatim:
-            return await self._attempt(request, _ignore, stream=False)
+            return await self._attempt(request, on_delta, stream=False)
+        except StreamNotVerbatim as problem:
+            raise InvalidReply(
+                f"{self.name} streams though it was asked not to, and the stream can't be kept as it is: {problem}"
+            ) from None
 
     async def _attempt(self, request: ModelRequest, on_delta: OnDelta, *, stream: bool) -> Reply:
         body = self._api.build_request(request, stream=stream)
@@ -115,6 +120,8 @@ class HttpProvider:
                     headers=headers,
                     follow_redirects=False,  # a redirect would carry the conversation to another host
                     timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
+                    # Without TLS there is nothing to verify, and reading the certificates takes 50 ms.
+                    verify=self._endpoint.base_url.startswith("https:"),
                     trust_env=not self._endpoint.is_loopback,  # no proxy between us and this machine
                 )
             except (ValueError, ImportError, httpx2.InvalidURL) as problem:

@@ -1,7 +1,8 @@
 """What may be changed in a turn before it is journaled, and nothing else. Pure.
 
 Format page, "verbatim": text that isn't valid, white space that holds line breaks, call ids that are missing or
-doubled within the turn, arguments that are no usable object. Every other byte stays as the provider sent it.
+doubled within the turn, arguments that are no usable object, and blank text blocks beside other blocks, which the
+Messages API sends now and then and refuses to take back. Every other byte stays as the provider sent it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import msgspec
 
 from fisk_ai.errors import InvalidReply
 from fisk_ai.formats import anthropic, openai
-from fisk_ai.jsontext import MAX_NESTING, BadJson, journalable
-from fisk_ai.messages import TurnContent
+from fisk_ai.jsontext import MAX_NESTING, BadJson, journalable, splice_array
+from fisk_ai.messages import TurnContent, is_blank
 from fisk_ai.providers.wire import not_an_answer, read_shape
 
 T = TypeVar("T")
@@ -108,8 +109,14 @@ def settle_anthropic(content: bytes) -> Settled:
             changes |= _id_change(fields, next(ids))
             position += 1
         settled.append(_changed(block, fields, changes))
-    message = b'{"role":"assistant","content":' + _respliced(content, blocks, settled) + b"}"
+    kept = [block for block, fields in zip(settled, objects, strict=True) if not _is_blank_text(fields)]
+    array = splice_array(kept) if 0 < len(kept) < len(settled) else _respliced(content, blocks, settled)
+    message = b'{"role":"assistant","content":' + array + b"}"
     return _checked(message, unusable, anthropic.read_turn)
+
+
+def _is_blank_text(fields: Fields) -> bool:
+    return _text(fields, "type") == "text" and is_blank(_text(fields, "text"))
 
 
 def settle_openai(message: bytes) -> Settled:
