@@ -26,13 +26,17 @@ def wellformed(text: str) -> str:
     return text
 
 
-def shorten(text: str, limit_bytes: int) -> str:
-    """Cut valid text to `limit_bytes` of UTF-8 on a code-point border, and say so at its end."""
+def shorten(text: str, limit_bytes: int, *, size_bytes: int | None = None) -> str:
+    """Cut valid text to `limit_bytes` of UTF-8 on a code-point border, and say so at its end.
+
+    `size_bytes` is the size of the whole where `text` is only its start.
+    """
     encoded = text.encode()
-    if len(encoded) <= limit_bytes:
+    size_bytes = len(encoded) if size_bytes is None else size_bytes
+    if max(len(encoded), size_bytes) <= limit_bytes:
         return text
     kept = encoded[:limit_bytes].decode("utf-8", "ignore")
-    return kept + _SHORTENED.format(kept=len(kept.encode()), size=len(encoded))
+    return kept + _SHORTENED.format(kept=len(kept.encode()), size=size_bytes)
 
 
 def printable(text: str) -> str:

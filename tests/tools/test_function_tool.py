@@ -52,6 +52,7 @@ def lookup(
     mode: Mode = Mode.FAST,
     *,
     tags: set[str] = frozenset({"b", "a", "c"}),  # type: ignore[assignment]
+    groups: dict[str, set[str]] = {"all": {"y", "x", "z"}},  # noqa: B006
     own: Annotated[str | None, Field(description="Its own words", title="T")] = None,
     context: ToolContext,
 ) -> dict[str, Any]:
@@ -98,6 +99,11 @@ def test_schema_is_read_from_the_signature_and_the_docstring() -> None:
             "_depth": {"type": "integer", "default": 3, "exclusiveMinimum": 0},
             "mode": {"$ref": "#/$defs/Mode", "default": "fast"},
             "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "default": ["a", "b", "c"]},
+            "groups": {
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+                "default": {"all": ["x", "y", "z"]},
+            },
             "own": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "Its own words"},
         },
         "required": ["stream", "schema"],

@@ -146,6 +146,24 @@ async def test_last_words_after_sigterm_are_read(guard: FileGuard, tmp_path: Pat
     assert (ended.timed_out, ended.size_bytes) == (True, 200_000)
 
 
+async def test_aborted_tool_and_its_child_have_their_grace_and_are_read_meanwhile(
+    guard: FileGuard, tmp_path: Path
+) -> None:
+    signpost, parent, child = Signpost(tmp_path), tmp_path / "parent", tmp_path / "child"
+    script = """
+        trap 'head -c 200000 /dev/zero; echo > "$2"; exit' TERM
+        (trap 'while [ ! -e "$2" ]; do sleep 0.01; done; sleep 0.02; echo > "$3"; exit' TERM
+         echo > "$1"; sleep 600 & wait) &
+        wait
+    """
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: run_shell(script, str(signpost.path), str(parent), str(child), guard=guard))
+        await signpost.reached()
+        tasks.cancel_scope.cancel()
+    assert (parent.exists(), child.exists()) == (True, True)
+    guard.wait_until_nobody_holds_it()
+
+
 async def test_second_cancellation_cuts_the_grace_short_and_still_kills(
     guard: FileGuard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

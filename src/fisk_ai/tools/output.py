@@ -74,8 +74,4 @@ def decode_output(raw: bytes, size_bytes: int, limit_bytes: int) -> str:
     damages is beyond the limit.
     """
     text = raw.decode("utf-8", "replace")
-    if size_bytes <= len(raw):
-        return shorten(text, limit_bytes)
-    kept = text.encode()[:limit_bytes].decode("utf-8", "ignore")
-    # The words of `text.shorten`, which can't know of bytes that were never kept.
-    return f"{kept}\n[shortened: {len(kept.encode())} of {size_bytes} bytes shown]"
+    return shorten(text, limit_bytes, size_bytes=None if size_bytes <= len(raw) else size_bytes)

@@ -166,12 +166,23 @@ class _StableSchema(GenerateJsonSchema):
     }
 
     def encode_default(self, dft: Any) -> Any:
-        encoded = super().encode_default(dft)
+        encoded = super().encode_default(_ordered(dft))
         try:
             canonical(encoded)
         except ValueError as problem:  # infinity, for one; to the base class this means: leave the default out
             raise PydanticSerializationError(str(problem)) from None
-        return sorted(encoded, key=repr) if isinstance(dft, set | frozenset) else encoded
+        return encoded
+
+
+def _ordered(value: Any) -> Any:
+    match value:
+        case set() | frozenset():
+            return sorted(map(_ordered, value), key=repr)
+        case list() | tuple():
+            return [_ordered(item) for item in value]
+        case dict():
+            return {key: _ordered(item) for key, item in value.items()}
+    return value
 
 
 _OF_SCHEMAS = frozenset({"properties", "$defs", "patternProperties", "dependentSchemas"})
