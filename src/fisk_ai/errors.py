@@ -7,6 +7,7 @@
     ├── RunExists               the name is taken
     ├── StoreError              the store can't be used
     │   ├── RunNotFound         no such run
+    │   ├── NothingToResume     no run that could be gone on with
     │   ├── NothingRecorded     a file without a whole first record
     │   ├── NotPermitted        the operating system, or an unsafe file, says no
     │   ├── RunLocked           another process holds the run
@@ -121,6 +122,16 @@ class RunNotFound(StoreError):
             f"no run {run_id!r} in {where}: `fisk-ai session ls` lists what is there "
             f"(--state-dir or XDG_STATE_HOME name another place)"
         )
+
+
+class NothingToResume(StoreError):
+    """The store has no run that could be gone on with."""
+
+    code = "nothing_to_resume"
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        super().__init__(f"no run in {where} can be resumed: `fisk-ai session ls` lists what is there")
 
 
 class NothingRecorded(StoreError):

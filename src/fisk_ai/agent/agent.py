@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -10,7 +11,6 @@ from functools import partial
 from typing import Protocol
 
 import anyio
-from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from fisk_ai.agent import events
@@ -20,8 +20,8 @@ from fisk_ai.agent.guard import Passage, check_resume
 from fisk_ai.agent.input import InputSource, NoInput
 from fisk_ai.agent.loop import Loop, Setup
 from fisk_ai.agent.orphan import OrphanPolicy, settle_orphan
-from fisk_ai.agent.writer import JournalWriter
-from fisk_ai.errors import ConfigError, FiskError, JournalCorrupt, ToolSetupError
+from fisk_ai.agent.writer import JournalWriter, never_abandoned
+from fisk_ai.errors import ConfigError, JournalCorrupt, ToolSetupError
 from fisk_ai.fingerprint import make_fingerprint, tool_hashes
 from fisk_ai.fold import Folding, RunState
 from fisk_ai.ids import check_new_run_id, new_run_id
@@ -162,7 +162,8 @@ class Agent:
             store = self.store if checkpoint else MemoryStore()
             tell = on_event or _ignore
             source = input_source or NoInput()
-            with await to_thread.run_sync(store.create, run_id, meta) as journal:
+            with contextlib.ExitStack() as opened:
+                journal = await never_abandoned(lambda: opened.enter_context(store.create(run_id, meta)))
                 tell(events.RunStarted(run_id, stored=checkpoint))
                 folding = _folded(journal)
                 return await self._drive(journal, folding, provider, control, tell, source, stored=checkpoint)
@@ -189,12 +190,16 @@ class Agent:
         """
         options = options or ResumeOptions()
         tell = on_event or _ignore
-        with await to_thread.run_sync(self.store.open, run_id) as journal:
+        control = control or Control()
+        with contextlib.ExitStack() as opened:
+            journal = await never_abandoned(lambda: opened.enter_context(self.store.open(run_id)))
             folding = _folded(journal)
             state = folding.state()
             passage = check_resume(state, self.fingerprint, self.tools, force=options.force, on_crash=options.on_crash)
             if passage.doubt:
-                await settle_orphan(journal, options.orphan, _time_limit(state, self.tools), tell)
+                # A suspend or an abort leaves the wait; the loop then sees it before anything else.
+                with anyio.CancelScope() as waiting, control.listening(waiting.cancel):
+                    await settle_orphan(journal, options.orphan, _time_limit(state, self.tools), tell)
             async with self._opened_provider() as provider:
                 tell(events.RunResumed(run_id, state, passage.forced))
                 source = input_source or NoInput()
@@ -331,7 +336,7 @@ class RunStream:
         with send:
             try:
                 self._result = await start(on_event=send.send_nowait)
-            except FiskError as problem:
+            except Exception as problem:  # noqa: BLE001 - raised again where the events are read
                 self._error = problem
 
 
@@ -343,11 +348,17 @@ class _Start(Protocol):
 async def _streamed(start: _Start) -> AsyncIterator[RunStream]:
     send, receive = anyio.create_memory_object_stream[events.Event](math.inf)
     stream = RunStream(receive)
+    problem: Exception | None = None
     with receive:
         async with anyio.create_task_group() as group:
             group.start_soon(stream.drive, start, send)
-            yield stream
+            try:
+                yield stream
+            except Exception as raised:  # noqa: BLE001 - raised outside of the group, which would wrap it
+                problem = raised
             group.cancel_scope.cancel()
+    if problem is not None:
+        raise problem
 
 
 def _by_name(tools: Iterable[Tool | Callable[..., object]]) -> Mapping[str, Tool]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from anyio import from_thread
+from anyio import RunFinishedError, from_thread
 from anyio.lowlevel import EventLoopToken, current_token
 
 
@@ -58,4 +59,5 @@ class Control:
         if thread == threading.get_ident():
             listener()
         else:
-            from_thread.run_sync(listener, token=token)
+            with contextlib.suppress(RunFinishedError):  # the run has ended meanwhile
+                from_thread.run_sync(listener, token=token)

@@ -134,7 +134,7 @@ def dead_end(state: View) -> str | None:
     turn = state.last_turn
     if not state.answered or turn is None:
         return None
-    if turn.stop_reason == "pause_turn" and state.pauses >= MAX_PAUSES:
+    if turn.stop_reason == "pause_turn" and state.pauses > MAX_PAUSES:
         return f"the model paused {state.pauses} times in a row"
     return _DEAD_ENDS.get(turn.stop_reason)
 

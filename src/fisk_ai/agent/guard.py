@@ -60,7 +60,7 @@ def check_resume(
     _check_version(state)
     if why := dead_end(state):
         raise DeadEnd(state.run_id, why)
-    doubt = _settle_ambiguous(state, tools, on_crash)
+    doubt = _settle_ambiguous(state, fingerprint, tools, on_crash)
     return Passage(_mark(state, fingerprint if forced else None), forced, doubt)
 
 
@@ -82,13 +82,29 @@ def _check_version(state: RunState) -> None:
         )
 
 
-def _settle_ambiguous(state: RunState, tools: Mapping[str, Tool], override: OnCrash | None) -> dict[str, str | None]:
+def _settle_ambiguous(
+    state: RunState, current: Fingerprint, tools: Mapping[str, Tool], override: OnCrash | None
+) -> dict[str, str | None]:
     pending = state.pending
     ambiguous = [call for call in pending.ambiguous if not never_runs(call, pending.turn)] if pending else []
-    policies = {call: override or (tools[call.name].on_crash if call.name in tools else "skip") for call in ambiguous}
+    ambiguous = [call for call in ambiguous if not _was_refused(call, state, current, tools)]
+    # Without its tool a call can't be repeated, and "there is no such tool" would say that it never ran.
+    policies = {call: override or tools[call.name].on_crash if call.name in tools else "skip" for call in ambiguous}
     if undecided := [call for call, policy in policies.items() if policy == "ask"]:
         raise DecisionNeeded(state.run_id, [describe_call(call) for call in undecided])
     return {call.id: OUTCOME_UNKNOWN if policy == "skip" else None for call, policy in policies.items()}
+
+
+def _was_refused(call: Call, state: RunState, current: Fingerprint, tools: Mapping[str, Tool]) -> bool:
+    """Tell whether the dead runner can't have run the call: without such a tool, or with arguments it doesn't take."""
+    stored = state.fingerprint
+    just_forced = state.terminal is not None and state.terminal.fingerprint is not None
+    if just_forced or stored.tools is None or current.tools is None:
+        return False  # under which tools the call may have run is not known
+    if call.name not in stored.tools:
+        return True
+    unchanged = current.tools.get(call.name) == stored.tools[call.name]
+    return unchanged and call.name in tools and tools[call.name].problem_with(call.parsed()) is not None
 
 
 def describe_call(call: Call) -> str:

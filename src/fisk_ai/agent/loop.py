@@ -20,6 +20,7 @@ from typing import Any
 
 import anyio
 import msgspec
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from fisk_ai.agent import events
 from fisk_ai.agent.control import Control
@@ -33,6 +34,7 @@ from fisk_ai.agent.decide import (
     RunCalls,
     decide,
 )
+from fisk_ai.agent.guard import OUTCOME_UNKNOWN
 from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, InputSource
 from fisk_ai.agent.writer import JournalWriter
 from fisk_ai.errors import FiskError, InvalidReply, ProviderError, RecordRefused, RunAborted, StoreError
@@ -127,6 +129,7 @@ class Loop:
 
     async def _steps(self) -> events.RunResult:
         while True:
+            await checkpoint_if_cancelled()  # appends are shielded, so an abort would get past them unseen
             step = decide(
                 self.folding,
                 tools=self.setup.tools,
@@ -155,6 +158,7 @@ class Loop:
     async def _before_effect(self) -> None:
         """Do what must be durable or true before anything happens outside."""
         await self._take_end_back()
+        await checkpoint_if_cancelled()
         self.writer.journal.ensure_held()
 
     async def _take_end_back(self) -> None:
@@ -238,6 +242,9 @@ class Loop:
             calls = reader_for(reply.format)(reply.message).calls
         except (msgspec.MsgspecError, RecursionError) as problem:
             raise InvalidReply(f"the answer is no message of format {reply.format}: {problem}") from None
+        ids = [call.id for call in calls]
+        if "" in ids or len(set(ids)) != len(ids):
+            raise InvalidReply("call ids of the answer are missing or doubled: its provider has to make them unique")
         tools = self.setup.tools
         parallel = tuple(call.position for call in calls if call.name in tools and tools[call.name].parallel)
         return AssistantRecord(
@@ -293,7 +300,8 @@ class Loop:
         tool = self.setup.tools[call.name]
         arguments = call.parsed()
         if problem := tool.problem_with(arguments):
-            await self._answer(AnswerCall(call, f"Not run: {problem}"))
+            text = f"Not run again: {problem}\n{OUTCOME_UNKNOWN}" if call.id in self.doubt else f"Not run: {problem}"
+            await self._answer(AnswerCall(call, text))
             return
         await self._before_effect()
         key = self.folding.key_of(call)
@@ -301,10 +309,10 @@ class Loop:
             self.on_event(events.CallRepeated(call.id, call.name, key))
         self.on_event(events.ToolStarted(call.id, call.name, call.arguments.decode(), key))
         started = time.monotonic()
-        output = await self._call_tool(tool, arguments, call, key)
-        await self._record_result(call, output, _milliseconds_since(started))
+        result = await self._call_tool(tool, arguments, call, key)
+        await self._record_result(call, result, _milliseconds_since(started))
 
-    async def _call_tool(self, tool: Tool, arguments: Mapping[str, Any], call: Call, key: str) -> ToolOutput:
+    async def _call_tool(self, tool: Tool, arguments: Mapping[str, Any], call: Call, key: str) -> bytes:
         journal = self.writer.journal
         guarding = (
             journal.guard_call(tool.name, call.id, tool.timeout_s)
@@ -313,14 +321,14 @@ class Loop:
         )
         with guarding as guard:
             try:
-                return await tool.call(arguments, ToolContext(self._run_id, call.id, key, guard))
+                output = await tool.call(arguments, ToolContext(self._run_id, call.id, key, guard))
+                return _encoded(call, output)
             except Exception as problem:
                 log.debug("tool %s failed", tool.name, exc_info=True)
                 text = f"The tool failed: {type(problem).__name__}: {problem}. It may have taken effect."
-                return ToolOutput((TextBlock(wellformed(text)),), is_error=True)
+                return tool_result(call.id, text, is_error=True)
 
-    async def _record_result(self, call: Call, output: ToolOutput, duration_ms: int) -> None:
-        result = encode_result(call.id, output.blocks, is_error=output.is_error)
+    async def _record_result(self, call: Call, result: bytes, duration_ms: int) -> None:
         try:
             await self._record_answer(call, result, duration_ms)
         except RecordRefused as problem:
@@ -426,6 +434,14 @@ class Loop:
     @property
     def _run_id(self) -> str:
         return self.writer.journal.run_id
+
+
+def _encoded(call: Call, output: ToolOutput) -> bytes:
+    """Encode what a tool said; raises if that could not be read back. Blank text is left out: providers refuse it."""
+    blocks = [block for block in output.blocks if not (isinstance(block, TextBlock) and is_blank(block.text))]
+    result = encode_result(call.id, blocks, is_error=output.is_error)
+    read_result(result)
+    return result
 
 
 def _milliseconds_since(started: float) -> int:

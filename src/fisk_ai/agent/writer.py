@@ -40,11 +40,26 @@ class _Job(Generic[T]):
             return  # the loop is gone: nobody is left to be told
 
     async def result(self) -> T:
+        cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
-            await self._done.wait()
+            while not self._done.is_set():
+                try:
+                    await self._done.wait()
+                except anyio.get_cancelled_exc_class() as problem:
+                    # asyncio's own cancellation (a Ctrl-C under asyncio.run, a timeout) heeds no shield.
+                    cancelled = problem
+        if cancelled is not None:
+            raise cancelled
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # set, since there was no error
+
+
+async def never_abandoned(work: Callable[[], T]) -> T:
+    """Run something that blocks in a thread, and see a cancellation only when it has ended."""
+    job = _Job(work, current_token())
+    threading.Thread(target=job.run, name="opens a journal", daemon=True).start()
+    return await job.result()
 
 
 class JournalWriter:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 
 from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, InputSource, Line
+from fisk_ai.cli import terminal
 
 END_OF_CHAT = "/end"
+PROMPT = "you> "
 _CHUNK_BYTES = 65_536
 
 
-def operator_input() -> InputSource:
-    """Return the input of this process: edited lines on a terminal, else plain lines."""
-    if sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "") != "dumb":
-        return EditedLines()
-    return PlainLines(sys.stdin.fileno())
+def operator_input(interrupted: Callable[[], None]) -> InputSource:
+    """Return the input of this process: edited lines on a terminal, else plain lines.
+
+    `interrupted` is called for a Ctrl-C that an editor reads as a key; it should cancel the reading.
+    """
+    if sys.stdin.isatty() and terminal.can_rewrite(sys.stderr):
+        return EditedLines(interrupted)
+    return PlainLines(sys.stdin.fileno(), prompt=PROMPT if sys.stdin.isatty() else "")
 
 
 def _as_input(text: str) -> Input:
@@ -29,18 +35,23 @@ def _as_input(text: str) -> Input:
 class EditedLines:
     """Lines from prompt_toolkit, with the history of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupted: Callable[[], None]) -> None:
+        self._interrupted = interrupted
         self._session: Any = None
 
     async def read(self) -> Input:
-        """Ask for a line; Ctrl-D ends the input, Ctrl-C suspends like a signal."""
+        """Ask for a line; Ctrl-D ends the input, Ctrl-C is what a signal is."""
         try:
-            text: str = await self._prompt().prompt_async("you> ", handle_sigint=False)
-        except (EOFError, KeyboardInterrupt):
+            text: str = await self._editor().prompt_async(PROMPT, handle_sigint=False)
+        except EOFError:
+            return EndOfInput()
+        except KeyboardInterrupt:
+            self._interrupted()
+            await anyio.lowlevel.checkpoint()  # where the reading is cancelled
             return EndOfInput()
         return _as_input(text)
 
-    def _prompt(self) -> Any:
+    def _editor(self) -> Any:
         if self._session is None:
             from prompt_toolkit import PromptSession
             from prompt_toolkit.output import create_output
@@ -53,26 +64,40 @@ class EditedLines:
 class PlainLines:
     """Lines from a pipe or file; a wait for the next one can be left without losing anything."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, prompt: str = "") -> None:
         self._descriptor = descriptor
-        self._buffer = b""
+        self._prompt = prompt
+        self._buffer = bytearray()
+        self._searched = 0
         self._ended = False
 
     async def read(self) -> Input:
         """Return the next line without its end; the last one needs none."""
-        while b"\n" not in self._buffer and not self._ended:
-            await self._wait()
-            chunk = os.read(self._descriptor, _CHUNK_BYTES)
+        terminal.say(self._prompt, end="")
+        while (end := self._buffer.find(b"\n", self._searched)) < 0 and not self._ended:
+            self._searched = len(self._buffer)
+            chunk = await self._chunk()
             self._buffer += chunk
             self._ended = not chunk
         if not self._buffer:
             return EndOfInput()
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return _as_input(line.decode("utf-8", "replace").removesuffix("\r"))
+        return _as_input(self._take(len(self._buffer) if end < 0 else end))
 
-    async def _wait(self) -> None:
+    def _take(self, length: int) -> str:
+        line = bytes(self._buffer[:length])
+        del self._buffer[: length + 1]
+        self._searched = 0
+        return line.decode("utf-8", "replace").removesuffix("\r")
+
+    async def _chunk(self) -> bytes:
         try:
             await anyio.wait_readable(self._descriptor)
         except OSError as problem:
             if problem.errno != errno.EPERM:  # a regular file can't be waited for, and never blocks
                 raise
+        try:
+            return os.read(self._descriptor, _CHUNK_BYTES)
+        except OSError as problem:
+            # Whatever keeps us from reading more, a terminal that hung up or a directory, is the end of the input.
+            terminal.say(f"the input can't be read: {problem.strerror}")
+            return b""

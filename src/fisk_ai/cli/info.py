@@ -10,26 +10,27 @@ import msgspec
 from fisk_ai.agent.agent import Agent
 from fisk_ai.agent.assemble import assemble
 from fisk_ai.cli import terminal
-from fisk_ai.cli.places import DEFAULT_CONFIG
+from fisk_ai.cli.json_output import print_json
+from fisk_ai.cli.options import Command, json_option, state_dir_option
+from fisk_ai.cli.places import DEFAULT_CONFIG, open_state
 from fisk_ai.config import load_config
-from fisk_ai.stores import FileStore
 from fisk_ai.text import one_line
 
 
-@click.command("info")
+@click.command("info", cls=Command)
 @click.option("--config", default=DEFAULT_CONFIG, show_default=True, metavar="FILE", help="The agent's configuration.")
-@click.option("--state-dir", metavar="DIR", help="Keep runs in DIR instead of the XDG state directory.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@state_dir_option
+@json_option
 def command(config: str, state_dir: str | None, as_json: bool) -> None:
     """Show what a run would use: model, tools with their hashes, store, budgets.
 
     No model is asked and nothing is written.
     """
     loaded = load_config(config)
-    agent = assemble(loaded, store=FileStore(state_dir) if state_dir else None)
+    agent = assemble(loaded, store=None if state_dir is None else open_state(state_dir))
     data = _data(loaded.config.identity, agent)
     if as_json:
-        terminal.answer_json(data, pretty=True)
+        print_json(data, pretty=True)
     else:
         terminal.answer("\n".join(_lines(data)))
 
@@ -66,9 +67,11 @@ def _lines(data: dict[str, Any]) -> list[str]:
     budget = data["budget"]
     lines = [
         f"identity:  {one_line(data['identity'], 80)}",
-        f"model:     {data['model']} ({data['provider']}), thinking {data['thinking_mode']}",
-        (f"budgets:   {_limit(budget['max_tokens'])} tokens, {_limit(budget['max_iterations'])} iterations, "
-        f"{data['call_timeout_s']:g} s a model call, {data['max_output_tokens']} output tokens a call"),
+        f"model:     {one_line(data['model'], 80)} ({data['provider']}), thinking {data['thinking_mode']}",
+        (
+            f"budgets:   {_limit(budget['max_tokens'])} tokens, {_limit(budget['max_iterations'])} iterations, "
+            f"{data['call_timeout_s']:g} s a model call, {data['max_output_tokens']} output tokens a call"
+        ),
         f"store:     {data['store']}",
         f"prompt:    system prompt with hash {data['fingerprint']['system_hash'][:12]}",
         f"tools:     {len(data['tools'])} with hash {data['fingerprint']['tools_hash'][:12]}",

@@ -9,7 +9,6 @@ import anyio
 
 from fisk_ai.agent.control import Control
 from fisk_ai.agent.events import RunResult
-from fisk_ai.errors import FiskError
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -25,8 +24,7 @@ async def steered(
     heard = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
     if not heard:
         return await run(control)
-    problem: FiskError | None = None
-    result: RunResult | None = None
+    outcome: RunResult | Exception | None = None
     async with anyio.create_task_group() as group:
         with anyio.open_signal_receiver(*heard) as received:
 
@@ -36,18 +34,18 @@ async def steered(
 
             group.start_soon(listen)
             try:
-                result = await run(control)
-            except FiskError as failed:  # raised outside of the group, which would wrap it
-                problem = failed
+                outcome = await run(control)
+            except Exception as problem:  # noqa: BLE001 - raised below, outside of the group, which would wrap it
+                outcome = problem
             group.cancel_scope.cancel()
-    if result is None:
-        raise problem or AssertionError("a run ends with a result or an error")
-    return result
+    if isinstance(outcome, RunResult):
+        return outcome
+    raise outcome or AssertionError("a run ends with a result or an error")
 
 
 def _react(control: Control, number: signal.Signals, *, stored: bool, say: Callable[[str], None]) -> None:
     if stored and not control.suspend_requested:
-        say(f"{number.name}: the running step ends, then the run is suspended (again to abort)")
+        say(f"{number.name}: stopping as soon as the running step has ended (once more: at once)")
         control.suspend()
     else:
         control.abort()

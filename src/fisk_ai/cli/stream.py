@@ -1,4 +1,7 @@
-"""A run for programs: one JSON document at its end (`json`), or one event a line (`stream-json`)."""
+"""A run for programs: one JSON document at its end (`json`), or one event a line (`stream-json`).
+
+What the fields mean is in `docs/cli.md`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ import msgspec
 
 from fisk_ai.agent import events
 from fisk_ai.cli import terminal
-from fisk_ai.errors import FiskError
+from fisk_ai.cli.json_output import error_data, print_json
+from fisk_ai.reports.summary import counters_data
 
 
 def event_data(event: events.Event) -> dict[str, Any]:
     """Return an event as plain data; `event` is its name in snake case."""
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    name = event_name(type(event))
     match event:
         case events.RunEnded():
             return {"event": name, **result_data(event.result)}
@@ -24,7 +28,7 @@ def event_data(event: events.Event) -> dict[str, Any]:
                 "event": name,
                 "run_id": event.run_id,
                 "records": state.last_seq,
-                "counters": msgspec.to_builtins(state.counters),
+                "counters": counters_data(state.counters),
                 "forced": list(event.forced),
                 "ambiguous": [call.id for call in state.pending.ambiguous] if state.pending else [],
             }
@@ -32,24 +36,25 @@ def event_data(event: events.Event) -> dict[str, Any]:
             return {"event": name, **msgspec.to_builtins(event)}
 
 
+def event_name(kind: type[events.Event]) -> str:
+    """Return the name that events of a kind have in JSON."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
 def result_data(result: events.RunResult) -> dict[str, Any]:
     """Return how a run ended as plain data."""
+    problem = result.storage_error
     return {
         "run_id": result.run_id,
         "reason": result.reason,
         "answer": result.answer,
         "message": result.message,
         "iterations": result.iterations,
-        "counters": {**msgspec.to_builtins(result.counters), "total_tokens": result.counters.total_tokens},
+        "counters": counters_data(result.counters),
         "stored": result.stored,
         "resumable": result.resumable,
-        "error": None if result.storage_error is None else error_data(result.storage_error),
+        "error": None if problem is None else error_data(problem, str(problem)),
     }
-
-
-def error_data(problem: FiskError) -> dict[str, Any]:
-    """Return an error as plain data: a stable `code`, and the text that people see."""
-    return {"code": problem.code, "message": str(problem)}
 
 
 class StreamedJson:
@@ -57,19 +62,20 @@ class StreamedJson:
 
     def __call__(self, event: events.Event) -> None:
         """Write an event."""
-        terminal.answer_json(event_data(event))
+        print_json(event_data(event))
+
+    def notice(self, text: str) -> None:
+        """Say something that isn't an event, to people."""
+        terminal.say(text)
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: each line was written at once."""
 
 
-class FinalJson:
+class FinalJson(StreamedJson):
     """Writes the result as one document to stdout, and nothing before."""
 
     def __call__(self, event: events.Event) -> None:
         """Write the result when the run has ended."""
         if isinstance(event, events.RunEnded):
-            terminal.answer_json(result_data(event.result))
-
-    def close(self) -> None:
-        """Nothing is left to do."""
+            print_json(result_data(event.result))

@@ -1,4 +1,8 @@
-"""Writing to the operator: only harmless text, and never a crash because nobody reads it."""
+"""Writing to the operator: only harmless text, and never a crash because nobody reads it.
+
+A run is paid for and its steps are journaled, so what can't be shown is no reason to stop it: writing to stderr never
+fails, and stdout remembers that it failed, for the exit code.
+"""
 
 from __future__ import annotations
 
@@ -6,67 +10,79 @@ import contextlib
 import os
 import shutil
 import sys
-from typing import Any, TextIO
-
-import msgspec
+from typing import TextIO
 
 from fisk_ai.text import printable
 
 
+class Stdout:
+    """Standard output, which gets answers and listings and nothing else."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        """True once something could not be written; a reader that went away has seen enough, and counts as none."""
+
+    def write(self, text: str) -> None:
+        """Write as it is; what goes to a terminal has to be harmless already."""
+        try:
+            _write(sys.stdout, text)
+        except OSError as problem:
+            self.give_up(problem)
+
+    def give_up(self, problem: OSError) -> None:
+        """Let what is still written vanish, after a write that failed."""
+        _silence(sys.stdout)
+        if not isinstance(problem, BrokenPipeError):
+            self.failed = True
+            complain(f"standard output could not be written: {problem.strerror}")
+
+
+stdout = Stdout()
+
+
+def answer(text: str) -> None:
+    """Write harmless text to stdout, ending with a newline."""
+    shown = printable(text)
+    stdout.write(shown if shown.endswith("\n") else shown + "\n")
+
+
 def say(text: str = "", *, end: str = "\n") -> None:
-    """Write to stderr; a reader that went away is no reason to stop a run."""
-    with contextlib.suppress(BrokenPipeError):
+    """Write harmless text to stderr; if that fails, nobody wants to know."""
+    try:
         _write(sys.stderr, printable(text) + end)
+    except OSError:  # a closed pipe, a terminal that is gone, a full disk
+        _silence(sys.stderr)
 
 
 def complain(text: str) -> None:
-    """Write an error to stderr, each line with the program's name."""
+    """Write what went wrong to stderr, each line with the program's name."""
     for line in text.split("\n"):
         say(f"fisk-ai: {line}")
 
 
-def answer(text: str) -> None:
-    """Write to stdout, which gets answers and listings and nothing else; raises `OSError` if that fails."""
-    shown = printable(text)
-    _write(sys.stdout, shown if shown.endswith("\n") else shown + "\n")
+def flush() -> None:
+    """Write what is left; afterwards the interpreter finds nothing to stumble over at its end."""
+    stdout.write("")
+    say(end="")
 
 
-def answer_json(value: Any, *, pretty: bool = False) -> None:
-    """Write one JSON document to stdout, on one line unless `pretty`."""
-    encoded = msgspec.json.encode(value)
-    if pretty:
-        encoded = msgspec.json.format(encoded, indent=2)
-    # ASCII escapes keep control characters of a model or tool out of the terminal.
-    text = encoded.decode().translate(_ESCAPES)
-    _write(sys.stdout, text + "\n")
+def supply_missing_streams() -> None:
+    """Give a process that was started without stdin, stdout or stderr something in their place.
+
+    Otherwise the next file that is opened, a journal perhaps, gets the free number, and whatever writes to that number
+    writes into the journal. A missing stdout stays one that can't be written to.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # gets the lowest free number, which is this one
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open as long as the process
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
-class _JsonEscapes(dict[int, str]):
-    """Escapes what `printable` would drop; everything else stays."""
-
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        harmless = code < 0x7F or printable(character) == character
-        units = character.encode("utf-16-be")
-        escaped = "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
-        self[code] = character if harmless else escaped
-        return self[code]
-
-
-_ESCAPES = _JsonEscapes()
-
-
-def _write(stream: TextIO, text: str) -> None:
-    try:
-        stream.write(text)
-        stream.flush()
-    except UnicodeEncodeError:
-        encoding = stream.encoding or "ascii"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
-
-
-def is_rich(stream: TextIO) -> bool:
+def can_rewrite(stream: TextIO) -> bool:
     """Tell whether a stream is a terminal on which lines can be rewritten."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
@@ -81,3 +97,20 @@ def same_terminal() -> bool:
 def columns() -> int | None:
     """Return the width of the terminal that stdout is, or None if it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:  # raised before anything was written
+        encoding = stream.encoding
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def _silence(stream: TextIO) -> None:
+    """Let everything that is still written to a stream vanish, what it has buffered included."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from fisk_ai.fold import RunState
+from fisk_ai.fold import Counters, RunState
 from fisk_ai.messages import Call
 from fisk_ai.stores.base import RunInfo
 from fisk_ai.text import one_line
 
-_COLUMNS = ("RUN", "STATUS", "AGE", "RECORDS", "MODEL", "PROMPT")
-_RIGHT = frozenset({"AGE", "RECORDS"})
+_COLUMNS = ("RUN", "STATUS", "AGE", "RECORDS", "TOKENS", "MODEL", "PROMPT")
+_RIGHT = frozenset({"AGE", "RECORDS", "TOKENS"})
+_LEAST_WIDTH = 80
+"""Terminal columns below which a listing leaves out what matters less."""
+_WIDE_ONLY = frozenset({"RECORDS", "MODEL"})
 _PROMPT_WIDTH = 60
 _MODEL_WIDTH = 28
+_NAME_WIDTH = 64
 
 
 def info_data(info: RunInfo) -> dict[str, Any]:
@@ -27,23 +32,32 @@ def info_data(info: RunInfo) -> dict[str, Any]:
 
 def show_data(info: RunInfo, state: RunState) -> dict[str, Any]:
     """Return what `session show --json` prints: the row, and what the records add up to."""
-    pending = state.pending
     return {
         **info_data(info),
         "records": state.last_seq,
         "version": state.version,
         "fingerprint": msgspec.to_builtins(state.fingerprint),
         "forked_from": msgspec.to_builtins(state.forked_from),
-        "counters": {**msgspec.to_builtins(state.counters), "total_tokens": state.counters.total_tokens},
+        "counters": counters_data(state.counters),
         "next_iteration": state.next_iteration,
-        "pending": None
-        if pending is None
-        else {
-            "answered": [_call_data(call) for call in pending.turn.calls if call.id in pending.results],
-            "unanswered": [_call_data(call) for call in pending.unanswered],
-            "ambiguous": [{**_call_data(call), "idempotency_key": state.key_of(call)} for call in pending.ambiguous],
-        },
+        "pending": _pending_data(state),
         "terminal": msgspec.to_builtins(state.terminal),
+    }
+
+
+def counters_data(counters: Counters) -> dict[str, int]:
+    """Return counters as plain data, with their total."""
+    return {**msgspec.to_builtins(counters), "total_tokens": counters.total_tokens}
+
+
+def _pending_data(state: RunState) -> dict[str, Any] | None:
+    pending = state.pending
+    if pending is None:
+        return None
+    return {
+        "answered": [_call_data(call) for call in pending.turn.calls if call.id in pending.results],
+        "unanswered": [_call_data(call) for call in pending.unanswered],
+        "ambiguous": [{**_call_data(call), "idempotency_key": state.key_of(call)} for call in pending.ambiguous],
     }
 
 
@@ -51,35 +65,66 @@ def _call_data(call: Call) -> dict[str, str]:
     return {"id": call.id, "name": call.name}
 
 
-def table(infos: Sequence[RunInfo], now: datetime, width: int | None = None) -> Iterator[str]:
-    """Yield the lines of a listing; `width` cuts them to a terminal's columns, None leaves them whole."""
-    rows = [_COLUMNS, *(_row(info, now) for info in infos)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS) - 1)]
-    for row in rows:
-        cells = [
-            cell.rjust(size) if name in _RIGHT else cell.ljust(size)
-            for name, cell, size in zip(_COLUMNS, row, widths, strict=False)
-        ]
-        line = "  ".join([*cells, row[-1]]).rstrip()
-        yield line if width is None or len(line) <= width else line[: max(width - 1, 1)] + "…"
+def table(
+    infos: Sequence[RunInfo],
+    now: datetime,
+    width: int | None = None,
+    used: Mapping[str, Counters | None] | None = None,
+) -> Iterator[str]:
+    """Yield the lines of a listing.
+
+    Args:
+        infos: the runs, in order.
+        now: what ages are counted to.
+        width: a terminal's columns, which no line is longer than; None leaves everything whole.
+        used: counters by run id, for a column of tokens.
+    """
+    rows = [_row(info, now) for info in infos]
+    if used is not None:
+        for row, info in zip(rows, infos, strict=True):
+            counters = used[info.run_id]
+            row["TOKENS"] = "-" if counters is None else str(counters.total_tokens)
+    hidden = {"TOKENS"} if used is None else set()
+    if width is not None and width < _LEAST_WIDTH:
+        hidden |= _WIDE_ONLY
+    names = [name for name in _COLUMNS if name not in hidden]
+    widths = {name: max([len(name), *(len(row[name]) for row in rows)]) for name in names[:-1]}
+    for row in [{name: name for name in names}, *rows]:
+        cells = [_padded(row[name], name, widths[name]) for name in names[:-1]]
+        line = "  ".join([*cells, row[names[-1]]]).rstrip()
+        yield line if width is None else _cut(line, width)
 
 
-def _row(info: RunInfo, now: datetime) -> tuple[str, ...]:
+def _padded(text: str, name: str, width: int) -> str:
+    return text.rjust(width) if name in _RIGHT else text.ljust(width)
+
+
+def _cut(line: str, width: int) -> str:
+    """Cut a line to a terminal's columns; East Asian wide characters and emoji take two."""
+    taken = 0
+    for at, character in enumerate(line):
+        taken += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if taken > width - 1 and (taken > width or at < len(line) - 1):
+            return line[:at] + "…"
+    return line
+
+
+def _row(info: RunInfo, now: datetime) -> dict[str, str]:
     about = info.reason if info.reason else info.prompt or ""
     if info.waiting is not None:
         about = f"[waits for {info.waiting.kind}: {info.waiting.name}] {about}"
-    return (
-        info.run_id,
-        info.status,
-        age(info.updated or info.created, now),
-        "-" if info.records is None else str(info.records),
-        one_line(info.model or "-", _MODEL_WIDTH),
-        one_line(about, _PROMPT_WIDTH),
-    )
+    return {
+        "RUN": info.run_id,
+        "STATUS": info.status,
+        "AGE": age(info.updated or info.created, now),
+        "RECORDS": "-" if info.records is None else str(info.records),
+        "MODEL": one_line(info.model or "-", _MODEL_WIDTH),
+        "PROMPT": one_line(about, _PROMPT_WIDTH),
+    }
 
 
 def age(moment: str | None, now: datetime) -> str:
-    """Return how long ago an RFC 3339 time was, in one unit; `-` if it isn't known."""
+    """Return how long ago an RFC 3339 time was, in one unit; `-` if it isn't known, `0s` if it lies ahead."""
     if moment is None:
         return "-"
     try:
@@ -96,7 +141,7 @@ def age(moment: str | None, now: datetime) -> str:
 def summary_lines(info: RunInfo, state: RunState) -> Iterator[str]:
     """Yield the head of `session show`: where the run stands and what it used."""
     counters = state.counters
-    yield f"run:      {state.run_id}"
+    yield f"run:      {state.run_id}{' (a chat)' if state.interactive else ''}"
     yield f"status:   {info.status}{_why(state)}"
     yield f"model:    {one_line(state.fingerprint.model, 60)} ({one_line(state.fingerprint.provider, 40)})"
     yield f"created:  {one_line(state.created, 40)}   records: {state.last_seq}   version: {state.version}"
@@ -107,21 +152,25 @@ def summary_lines(info: RunInfo, state: RunState) -> Iterator[str]:
         f"{counters.total_tokens} tokens (input {counters.in_tokens}, output {counters.out_tokens}, "
         f"cache read {counters.cache_read_tokens}, cache created {counters.cache_create_tokens})"
     )
-    if state.pending is not None:
-        yield from pending_lines(state)
+    yield from pending_lines(state, running=info.status == "running")
 
 
-def pending_lines(state: RunState) -> Iterator[str]:
-    """Yield what is open in a batch: which call may have run, which never started."""
+def pending_lines(state: RunState, *, running: bool = False) -> Iterator[str]:
+    """Yield what is open in a batch: which call may have run, which never started.
+
+    `running` says that somebody works on it, so that nothing is in doubt.
+    """
     pending = state.pending
     if pending is None:
         return
     for call in pending.ambiguous:
-        yield (
-            f"in doubt: {one_line(call.name, 64)} (call {one_line(call.id, 64)}) may have run; its idempotency key is "
-            f"{state.key_of(call)}"
-        )
-    if waiting := [one_line(call.name, 64) for call in pending.unanswered if call not in pending.ambiguous]:
+        named = f"{one_line(call.name, _NAME_WIDTH)} (call {one_line(call.id, _NAME_WIDTH)})"
+        if running:
+            yield f"at work:  {named}"
+        else:
+            yield f"in doubt: {named} may have run; its idempotency key is {state.key_of(call)}"
+    waiting = [one_line(call.name, _NAME_WIDTH) for call in pending.unanswered if call not in pending.ambiguous]
+    if waiting:
         yield f"to do:    {', '.join(waiting)} (not started)"
 
 

@@ -16,10 +16,10 @@ RESULT_LINES = 12
 """Lines of a tool result that are shown unless all are asked for."""
 
 
-def transcript(state: RunState, *, full: bool = False) -> Iterator[str]:
+def transcript(state: RunState, *, full: bool = False, running: bool = False) -> Iterator[str]:
     """Yield the lines of a conversation: who said what, which tools were called, what they answered.
 
-    `full` shows tool results of any length.
+    `full` shows tool results of any length. `running` says that somebody works on the run, so that nothing is in doubt.
     """
     names: dict[str, str] = {}
     for message in state.messages:
@@ -29,7 +29,7 @@ def transcript(state: RunState, *, full: bool = False) -> Iterator[str]:
             names = {}
             yield from _assistant_lines(message, names)
     if state.pending is not None:
-        yield from _pending_lines(state.pending, full=full)
+        yield from _pending_lines(state.pending, full=full, running=running)
 
 
 def _user_lines(message: Message, names: dict[str, str], *, full: bool) -> Iterator[str]:
@@ -77,13 +77,14 @@ def _result_lines(name: str, block: ToolResultBlock, *, full: bool) -> Iterator[
         yield f"    ({images} image{'s' if images > 1 else ''})"
 
 
-def _pending_lines(pending: Pending, *, full: bool) -> Iterator[str]:
+def _pending_lines(pending: Pending, *, full: bool, running: bool) -> Iterator[str]:
     yield from _assistant_lines(pending.message, {})
     for call in pending.turn.calls:
         if call.id in pending.results:
             yield from _result_lines(call.name, read_result(pending.results[call.id]), full=full)
         elif call in pending.ambiguous:
-            yield f"  {one_line(call.name, 64)}: no result; it may have run (ambiguous)"
+            doubt = "no result yet" if running else "no result; it may have run"
+            yield f"  {one_line(call.name, 64)}: {doubt}"
         else:
             yield f"  {one_line(call.name, 64)}: not started"
 

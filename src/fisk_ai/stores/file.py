@@ -251,7 +251,11 @@ class FileStore:
         return directory
 
     def _require_file(self, directory: int, run_id: str) -> None:
-        if self.disk.find(directory, run_id + JOURNAL) is None:
+        try:
+            found = self.disk.find(directory, run_id + JOURNAL)
+        except OSError as problem:
+            raise NotPermitted(self.path(run_id), f"{problem.strerror}") from None
+        if found is None:
             raise RunNotFound(run_id, self.directory)
 
     def _require_not_deleted(self, directory: int, run_id: str, held: lock.RunLock) -> None:
@@ -421,7 +425,8 @@ class FileJournal(JournalBase):
 
     def find_orphan(self) -> Orphan | None:
         """Return the tool of a dead runner that is still alive, if there is one."""
-        return orphans.find(self._disk, self._directory, self.run_id + TOOLS)
+        name = self.run_id + TOOLS
+        return orphans.find(self._disk, self._directory, name, self._store.path(self.run_id, TOOLS))
 
 
 def set_aside(disk: Disk, directory: int, run_id: str, torn: bytes) -> None:

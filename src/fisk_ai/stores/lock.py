@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import time
-import weakref
 from dataclasses import dataclass
 
 from fisk_ai.errors import JournalClosed, NotPermitted, RunLocked, StoreError
@@ -22,7 +21,8 @@ RETRY_S = 0.1
 """How long a lock that nobody announced is tried: a listing without OFD locks holds it for an instant."""
 
 _PAUSE_S = 0.005
-_held: weakref.WeakSet[RunLock] = weakref.WeakSet()
+_held: set[RunLock] = set()
+"""The locks of this process, also of journals that nobody closed: their descriptors are open all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,18 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
         descriptor = _open(disk, directory, name, path)
         lock: RunLock | None = None
         try:
-            if not _try(disk, descriptor, path):
+            if not disk.lock(descriptor):
                 _refuse_if_held(disk, descriptor, run_id, last_try=time.monotonic() >= deadline)
             elif _is_at(disk, directory, name, descriptor):
-                _announce(disk, descriptor, path)
+                disk.announce(descriptor)
                 _note_holder(disk, descriptor)
                 lock = RunLock(disk, descriptor, directory, name)
                 return lock
+        except OSError as problem:
+            raise StoreError(
+                f"can't lock {path}: {problem.strerror}. A run isn't started without its lock: keep runs on a file "
+                f"system that has locks"
+            ) from None
         finally:
             if lock is None:
                 disk.close(descriptor)
@@ -137,27 +142,6 @@ def _open(disk: Disk, directory: int, name: str, path: str) -> int:
         disk.close(descriptor)
         raise
     return descriptor
-
-
-def _try(disk: Disk, descriptor: int, path: str) -> bool:
-    try:
-        return disk.lock(descriptor)
-    except OSError as problem:
-        raise _cannot_lock(path, problem) from None
-
-
-def _announce(disk: Disk, descriptor: int, path: str) -> None:
-    try:
-        disk.announce(descriptor)
-    except OSError as problem:
-        raise _cannot_lock(path, problem) from None
-
-
-def _cannot_lock(path: str, problem: OSError) -> StoreError:
-    return StoreError(
-        f"can't lock {path}: {problem.strerror}. A run isn't started without its lock: keep runs on a file "
-        f"system that has locks"
-    )
 
 
 def require_plain_file(disk: Disk, descriptor: int, path: str) -> None:

@@ -7,9 +7,8 @@ not free it. What a tool leaves running behind its back (a daemon) keeps it held
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from fisk_ai.errors import NotPermitted
@@ -38,7 +37,9 @@ class ToolsLock:
 
     def _write(self, more: dict[str, object]) -> None:
         call = {"tool": self.tool, "tool_use_id": self.call_id, "timeout_s": self.timeout_s}
-        self.disk.overwrite(self.descriptor, json.dumps({**call, **more}).encode() + b"\n")
+        # The lock counts, not the note: without one (a full disk) an orphan is still seen, only not named.
+        with suppress(OSError):
+            self.disk.overwrite(self.descriptor, json.dumps({**call, **more}).encode() + b"\n")
 
 
 @contextmanager
@@ -56,10 +57,7 @@ def hold(disk: Disk, directory: int, name: str, path: str, call: tuple[str, str,
     except OSError as problem:
         raise NotPermitted(path, f"the tools' lock can't be opened: {problem.strerror}") from None
     try:
-        require_plain_file(disk, descriptor, path)
-        if disk.facts(descriptor).mode != FILE_MODE:
-            disk.set_mode(descriptor, FILE_MODE)
-        disk.lock(descriptor, shared=True)
+        _take(disk, descriptor, path)
         lock = ToolsLock(disk, descriptor, *call)
         lock.announce()
         yield lock
@@ -67,16 +65,33 @@ def hold(disk: Disk, directory: int, name: str, path: str, call: tuple[str, str,
         disk.close(descriptor)
 
 
-def find(disk: Disk, directory: int, name: str) -> Orphan | None:
-    """Return who still holds the tools' lock; only the holder of the run's own lock may ask."""
+def _take(disk: Disk, descriptor: int, path: str) -> None:
+    require_plain_file(disk, descriptor, path)
+    try:
+        if disk.facts(descriptor).mode != FILE_MODE:
+            disk.set_mode(descriptor, FILE_MODE)
+        disk.lock(descriptor, shared=True)
+    except OSError as problem:
+        raise NotPermitted(path, f"the tools' lock can't be taken: {problem.strerror}") from None
+
+
+def find(disk: Disk, directory: int, name: str, path: str) -> Orphan | None:
+    """Return who still holds the tools' lock; only the holder of the run's own lock may ask.
+
+    Raises:
+        NotPermitted: if the file can't be used.
+    """
     try:
         descriptor = disk.open_file(directory, name)
     except FileNotFoundError:
         return None
+    except OSError as problem:
+        raise NotPermitted(path, f"the tools' lock can't be opened: {problem.strerror}") from None
     try:
-        if disk.lock(descriptor):
-            return None
-        return _describe(disk.read(descriptor, 4096, 0))
+        require_plain_file(disk, descriptor, path)
+        return None if disk.lock(descriptor) else _describe(disk.read(descriptor, 4096, 0))
+    except OSError as problem:
+        raise NotPermitted(path, f"the tools' lock can't be asked: {problem.strerror}") from None
     finally:
         disk.close(descriptor)
 
@@ -104,14 +119,3 @@ def start_time(pid: int) -> str | None:
     if fields[0] == b"Z":
         return None  # a zombie runs nothing
     return f"{boot}/{fields[19].decode()}"
-
-
-def is_group_alive(process_group: int) -> bool:
-    """Tell whether any process of a group exists."""
-    try:
-        os.killpg(process_group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

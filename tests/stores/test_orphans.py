@@ -1,0 +1,154 @@
+"""A tool that outlived its runner is seen by whoever resumes the run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fisk_ai.errors import NotPermitted
+from fisk_ai.stores import FileStore
+from fisk_ai.stores.base import Orphan
+from fisk_ai.stores.file import FileJournal
+from fisk_ai.stores.orphans import start_time
+from tests.stores.faults import Fault, FaultyDisk
+from tests.stores.test_file_safety import KINDS, objects
+from tests.strategies import RUN_ID, meta
+
+
+@pytest.fixture
+def journal(store: FileStore) -> Iterator[FileJournal]:
+    with store.create(RUN_ID, meta()) as opened:
+        yield opened
+
+
+def start(journal: FileJournal, *, noted: bool = True) -> subprocess.Popen[bytes]:
+    """Start a tool as a runner would, and forget it as one that dies does."""
+    with journal.guard_call("du", "toolu_1", 60.0) as guard:
+        assert guard is not None
+        tool = subprocess.Popen(["sleep", "60"], pass_fds=[guard.descriptor], process_group=0)
+        if noted:
+            guard.started(tool.pid)
+    return tool
+
+
+def end(tool: subprocess.Popen[bytes]) -> None:
+    os.killpg(tool.pid, signal.SIGKILL)
+    tool.wait()
+
+
+def test_without_a_tool_there_is_no_orphan(journal: FileJournal) -> None:
+    assert journal.find_orphan() is None
+    with journal.guard_call("du", "toolu_1", 60.0):
+        pass
+    assert journal.find_orphan() is None
+
+
+def test_a_living_tool_is_named_until_it_ends(store: FileStore, journal: FileJournal) -> None:
+    tool = start(journal)
+    journal.close()
+    with store.open(RUN_ID) as again:
+        for _ in range(2):
+            assert again.find_orphan() == Orphan("du", tool.pid, is_same=True)
+        end(tool)
+        assert again.find_orphan() is None
+
+
+def test_a_tool_that_was_not_noted_yet_is_seen_all_the_same(journal: FileJournal) -> None:
+    tool = start(journal, noted=False)
+    assert journal.find_orphan() == Orphan("du", None, is_same=False)
+    end(tool)
+
+
+def test_what_a_tool_left_behind_is_seen_but_is_not_the_tool(journal: FileJournal) -> None:
+    with journal.guard_call("du", "toolu_1", 60.0) as guard:
+        assert guard is not None
+        left = subprocess.Popen(["sleep", "60"], pass_fds=[guard.descriptor], process_group=0)
+        gone = subprocess.Popen(["true"], process_group=0)
+        guard.started(gone.pid)
+        gone.wait()
+    assert journal.find_orphan() == Orphan("du", gone.pid, is_same=False)
+    end(left)
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"[]", b'{"tool": 1}', b'{"pgid": 1}', b"[" * 4000, b"\xff"])
+def test_a_note_that_says_nothing_does_not_hide_the_tool(journal: FileJournal, directory: Path, content: bytes) -> None:
+    tool = start(journal)
+    (directory / f"{RUN_ID}.tools").write_bytes(content)
+    orphan = journal.find_orphan()
+    assert orphan is not None
+    assert not orphan.is_same
+    end(tool)
+
+
+def test_a_process_is_told_from_a_later_one_by_when_it_started() -> None:
+    first = subprocess.Popen(["sleep", "60"])
+    started = start_time(first.pid)
+    assert started == start_time(first.pid)
+    assert started
+    assert started != start_time(os.getpid())
+    first.kill()
+    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    assert start_time(first.pid) is None  # a zombie runs nothing
+    first.wait()
+    assert start_time(first.pid) is None
+
+
+def test_calls_side_by_side_hold_it_together(journal: FileJournal) -> None:
+    with journal.guard_call("du", "a", 1.0) as first, journal.guard_call("du", "b", 1.0) as second:
+        assert first is not None
+        assert second is not None
+        assert first.descriptor != second.descriptor
+        assert journal.find_orphan() is not None
+    assert journal.find_orphan() is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dangling link"])
+def test_nothing_else_is_taken_for_a_tools_lock(
+    journal: FileJournal, directory: Path, tmp_path: Path, kind: str
+) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"")
+    objects(target)[kind](directory / f"{RUN_ID}.tools")
+    with pytest.raises(NotPermitted):
+        journal.find_orphan()
+    with pytest.raises(NotPermitted), journal.guard_call("du", "a", 1.0):
+        pass
+    assert target.read_bytes() == b""
+
+
+@pytest.mark.parametrize("operation", ["create_file", "lock"])
+def test_a_tools_lock_that_cannot_be_had_is_not_permitted(
+    journal: FileJournal, disk: FaultyDisk, operation: str
+) -> None:
+    disk.faults = [Fault(operation, 1, errno.ENOLCK, ".tools")]
+    with pytest.raises(NotPermitted, match="No locks available"), journal.guard_call("du", "a", 1.0):
+        pass
+    journal.close()
+    assert disk.open == {}
+
+
+def test_a_full_disk_leaves_the_lock_without_a_note(journal: FileJournal, disk: FaultyDisk) -> None:
+    disk.faults = [Fault("overwrite", 1, errno.ENOSPC, ".tools", from_then_on=True)]
+    tool = start(journal)
+    assert journal.find_orphan() == Orphan(None, None, is_same=False)
+    end(tool)
+
+
+def test_the_note_says_which_call_it_is(journal: FileJournal, directory: Path) -> None:
+    tool = start(journal)
+    noted = json.loads((directory / f"{RUN_ID}.tools").read_bytes())
+    assert noted == {
+        "tool": "du",
+        "tool_use_id": "toolu_1",
+        "timeout_s": 60.0,
+        "pgid": tool.pid,
+        "started": start_time(tool.pid),
+    }
+    end(tool)
