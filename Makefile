@@ -42,4 +42,4 @@ lock: $(READY)
 		--group dev pyproject.toml --output-file requirements.lock --upgrade
 
 clean:
-	rm -rf $(VENV) .demo .bench .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .bench .mypy_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ from fisk_ai import (
     ToolResultRecord,
 )
 from fisk_ai.fingerprint import make_fingerprint
-from fisk_ai.fold import Folding, fold
+from fisk_ai.folding import Folding, fold
 from fisk_ai.messages import Call, Message, tool_result
 from fisk_ai.records import Record
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fisk_ai.agent.decide import Budget
     from fisk_ai.agent.events import Event, RunResult
     from fisk_ai.errors import FiskError
-    from fisk_ai.fold import Counters, Folding, Pending, RunState, fold
+    from fisk_ai.folding import Counters, Folding, Pending, RunState, fold
     from fisk_ai.records import (
         AssistantRecord,
         Fingerprint,
@@ -38,7 +38,7 @@ _HOMES = {
     "fisk_ai.agent.decide": ("Budget",),
     "fisk_ai.agent.events": ("Event", "RunResult"),
     "fisk_ai.errors": ("FiskError",),
-    "fisk_ai.fold": ("Counters", "Folding", "Pending", "RunState", "fold"),
+    "fisk_ai.folding": ("Counters", "Folding", "Pending", "RunState", "fold"),
     "fisk_ai.records": (
         "AssistantRecord",
         "Fingerprint",

@@ -34,6 +34,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 _CRC_TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
 _CRC_TAIL_BYTES = 18
 _KEYS = {kind: key for key, kind in PROTOCOLS.items()}
+_KEY_OF_PROTOCOL = {PROTOCOL_PREFIX + key: key for key in PROTOCOLS}
 _PAYLOAD_DECODERS = {key: msgspec.json.Decoder(kind) for key, kind in PROTOCOLS.items()}
 
 _encoder = msgspec.json.Encoder()
@@ -272,7 +273,8 @@ class Scanner:
         return SequencedRecord(envelope.seq, record, envelope.time)
 
     def _check_crc(self, line: bytes) -> int | None:
-        found = _CRC_TAIL.search(line, max(len(line) - _CRC_TAIL_BYTES, 0))
+        tail = line[-_CRC_TAIL_BYTES:]
+        found = _CRC_TAIL.match(tail)
         if found is None:
             return None
         if not self.chain.known:
@@ -304,14 +306,14 @@ class Scanner:
             raise NewerVersion(version, VERSION)
 
     def _payload(self, envelope: _Envelope) -> Record:
-        key = envelope.protocol.removeprefix(PROTOCOL_PREFIX)
-        if key not in PROTOCOLS or not envelope.protocol.startswith(PROTOCOL_PREFIX):
+        key = _KEY_OF_PROTOCOL.get(envelope.protocol)
+        if key is None:
             raise self._corrupt(f"unknown protocol {envelope.protocol!r:.100}", envelope.seq)
-        payloads = {name: payload for name in PROTOCOLS if (payload := getattr(envelope, name)) is not None}
-        if set(payloads) != {key}:
-            found = ", ".join(sorted(payloads)) or "none"
+        record: Record | None = getattr(envelope, key)
+        payloads = (envelope.meta, envelope.assistant, envelope.tool_result, envelope.user, envelope.terminal)
+        if record is None or payloads.count(None) != len(payloads) - 1:
+            found = ", ".join(sorted(name for name in PROTOCOLS if getattr(envelope, name) is not None)) or "none"
             raise self._corrupt(f"protocol {key} needs exactly that payload, found {found}", envelope.seq)
-        record: Record = payloads[key]
         return record
 
     def _check_meta(self, meta: MetaRecord, crc: int | None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from fisk_ai.agent.agent import Agent
 from fisk_ai.agent.events import Event, RunResult
 from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, Line
-from fisk_ai.fold import RunState
+from fisk_ai.folding import RunState
 from fisk_ai.providers.base import ModelRequest
 from fisk_ai.providers.scripted import ScriptedProvider
 from fisk_ai.records import MetaRecord, Record, TerminalRecord

@@ -18,7 +18,7 @@ from fisk_ai.agent.decide import (
     dead_end,
     decide,
 )
-from fisk_ai.fold import Counters, Pending, Turn
+from fisk_ai.folding import Counters, Pending, Turn
 from fisk_ai.messages import Call, Message
 
 NO_LIMIT = Budget(None, None)

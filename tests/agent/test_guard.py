@@ -12,7 +12,7 @@ import pytest
 from fisk_ai.agent.guard import OUTCOME_UNKNOWN, check_resume
 from fisk_ai.errors import AlreadyCompleted, ConfigurationChanged, DeadEnd, DecisionNeeded, UnsupportedFormat
 from fisk_ai.fingerprint import make_fingerprint, tool_hashes
-from fisk_ai.fold import RunState, fold
+from fisk_ai.folding import RunState, fold
 from fisk_ai.messages import tool_result
 from fisk_ai.records import (
     AssistantRecord,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fisk_ai.agent import events, loop
 from fisk_ai.agent.control import Control
 from fisk_ai.errors import DeadEnd
-from fisk_ai.fold import Folding, fold
+from fisk_ai.folding import Folding, fold
 from tests.agent.bench import RUN, Bench, Crash, Effects, Typed, bench, effect_tool, end_of, said
 
 CALLS: st.SearchStrategy[list[dict[str, Any]]] = st.lists(

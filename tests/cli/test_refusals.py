@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -60,6 +61,28 @@ def test_server_that_does_not_answer_fails_after_patient_retries(bench: Bench) -
     assert "attempt 4 follows in" in failed.err
     assert "(tried 4 times)" in failed.err
     assert failed.last_line == "  fisk-ai run --resume r"
+
+
+def test_pause_before_a_retry_is_left_at_once(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    bench.agent([], provider="openai", model="m", script=None, base_url=f"http://127.0.0.1:{port}/v1")
+    process = bench.start("run", "--checkpoint", "--name", "r", "hello")
+    assert process.stderr is not None
+    while b"attempt 4 follows" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    suspended = bench.wait(process)
+    assert suspended.code == 3
+    assert suspended.last_line == "  fisk-ai run --resume r"
+
+
+def test_run_is_found_from_any_directory_and_its_tools_work_where_agent_yaml_is(bench: Bench) -> None:
+    bench.agent([{"text": "Go.", "calls": [{"name": "note", "input": {"what": "a"}}]}, {"text": "Fine."}])
+    bench.stored("r", end("suspended"))
+    elsewhere = bench.paste("cd home && fisk-ai run --resume r --config ../agent.yaml")
+    assert (elsewhere.code, elsewhere.out) == (0, b"Fine.\n")
+    assert len(bench.effects) == 1
 
 
 @pytest.mark.parametrize("prompt", [b"", b" \n\t", "\u200b".encode()])

@@ -142,6 +142,15 @@ def test_nothing_moves_and_nothing_is_coloured_where_stderr_is_no_terminal(bench
     assert done.err.splitlines()[:3] == ["Step 0.", '> note {"what":"a"}', "  ok 0.0 s: noted a"]
 
 
+def test_tools_side_by_side_are_told_apart_and_what_never_started_is_named(bench: Bench) -> None:
+    side = {**NOTE_TOOL, "parallel": True, "argv": ["sh", "-c", "touch {what}; while [ ! -e a -o ! -e b ]; do :; done"]}
+    calls = [{"name": name, "input": {"what": what}} for name, what in (("note", "a"), ("note", "b"), ("absent", "c"))]
+    bench.agent([{"text": "Go.", "calls": calls}, {"text": "Fine."}], [side])
+    shown = bench.cli("run", "hello").err.splitlines()
+    assert sorted(line.partition(" ok ")[0] for line in shown if " ok " in line) == ["  note", "  note"]
+    assert any(line.startswith("> absent (not started): Not run: there is no tool named 'absent'") for line in shown)
+
+
 def test_failure_of_the_program_itself_is_one_line_that_says_how_to_go_on(bench: Bench) -> None:
     bench.stored("r", turn("Done."), end("suspended"))
     (bench.directory / "sitecustomize.py").write_text(

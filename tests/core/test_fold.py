@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from fisk_ai.errors import JournalCorrupt, UnsupportedFormat
-from fisk_ai.fold import Counters, Folding, RunState, fold
+from fisk_ai.folding import Counters, Folding, RunState, fold
 from fisk_ai.messages import read_user
 from fisk_ai.records import (
     AssistantRecord,

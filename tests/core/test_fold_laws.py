@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fisk_ai.fold import Folding, RunState, fold
+from fisk_ai.folding import Folding, RunState, fold
 from fisk_ai.formats import reader_for
 from fisk_ai.messages import TextBlock, ToolResultBlock, read_user
 from fisk_ai.records import AssistantRecord, Record, TerminalRecord, ToolResultRecord

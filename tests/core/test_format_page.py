@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fisk_ai import codec, records
 from fisk_ai.errors import JournalCorrupt
-from fisk_ai.fold import fold
+from fisk_ai.folding import fold
 from fisk_ai.records import Record
 from tests.core.independent import read_journal
 from tests.strategies import foreign_lines, journal_bytes, journals, lines_of, sample, scan

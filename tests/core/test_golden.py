@@ -10,7 +10,7 @@ import pytest
 
 from fisk_ai.errors import NewerVersion
 from fisk_ai.fingerprint import diff
-from fisk_ai.fold import Counters
+from fisk_ai.folding import Counters
 from fisk_ai.records import AssistantRecord, MetaRecord, ToolResultRecord, Waiting, resume_mark
 from fisk_ai.stores import FileStore, MemoryStore
 from tests.core.independent import read_journal

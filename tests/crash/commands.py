@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fisk_ai.fold import RunState
+from fisk_ai.folding import RunState
 from fisk_ai.stores.base import RunInfo
 from fisk_ai.stores.file import FileStore
 from tests.providers.strict_server import KEY
@@ -48,11 +48,11 @@ class Workplace:
         keep = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL")}
         return keep | {"HOME": str(self.directory), "ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
 
-    def start(self, *arguments: str, **more: Any) -> Process:
-        """Start `fisk-ai run` on this place's run."""
+    def start(self, *arguments: str, through: Sequence[str] = (), **more: Any) -> Process:
+        """Start `fisk-ai run` on this place's run, `through` another program if there is one."""
         self._started += 1
         noise = self.directory / f"stderr-{self._started}"
-        command = [sys.executable, "-m", "fisk_ai", "run", *arguments]
+        command = [*through, sys.executable, "-m", "fisk_ai", "run", *arguments]
         command += ["--config", str(self.directory / "agent.yaml"), "--state-dir", str(self.state_dir)]
         with noise.open("wb") as file:
             process = subprocess.Popen(
@@ -131,7 +131,7 @@ class Process:
         code, _ = self.finishes()
         assert code == -signal.SIGKILL
 
-    def ends(self) -> int:
+    def ends(self, *, close: bool = True) -> int:
         """Wait for the end and return the exit code; nothing but the documented ones, and never a traceback."""
         assert self.process.stdin is not None
         try:
@@ -140,15 +140,22 @@ class Process:
             self.process.kill()
             raise
         self.process.stdin.close()
+        if close and self.process.stdout is not None:
+            self.process.stdout.close()
         assert "Traceback" not in self.stderr, self.stderr
         return code
 
     def finishes(self) -> tuple[int, str]:
         """Wait for the end; return the exit code and what stdout got."""
-        code = self.ends()
+        code = self.ends(close=False)
         assert self.process.stdout is not None
         with self.process.stdout as file:
             return code, file.read().decode()
+
+    def ends_soon(self) -> tuple[int, str]:
+        """Finish well before anything that the run might wait for."""
+        self.process.wait(20)
+        return self.finishes()
 
 
 def shell_tool(name: str, script: str, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from fisk_ai.fold import RunState
+from fisk_ai.folding import RunState
 from fisk_ai.stores.file import FileStore
 from tests.crash.driver import FOLLOW_UPS, RUN, Command
 

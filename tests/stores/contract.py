@@ -26,7 +26,7 @@ from fisk_ai.errors import (
     StoreError,
     UnsupportedFormat,
 )
-from fisk_ai.fold import fold
+from fisk_ai.folding import fold
 from fisk_ai.records import AssistantRecord, resume_mark
 from fisk_ai.stores import Journal, Store
 from tests.stores.benches import Bench, read, unchanged

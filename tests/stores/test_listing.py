@@ -258,6 +258,7 @@ def test_names_that_are_no_runs_are_ignored(store: FileStore, directory: Path) -
 
 
 def test_looking_changes_nothing(store: FileStore, disk: FaultyDisk, directory: Path) -> None:
+    store.create(RUN_ID, meta()).close()  # so that there is a lock that could be taken
     plant(directory, journal_bytes([meta(), ended()]) + b"{torn")
     plant(directory, b"", "empty")
     before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in directory.iterdir()}

@@ -23,7 +23,7 @@ from fisk_ai.agent.orphan import OrphanPolicy, settle_orphan
 from fisk_ai.agent.writer import JournalWriter, never_abandoned
 from fisk_ai.errors import ConfigError, JournalCorrupt, ToolSetupError
 from fisk_ai.fingerprint import make_fingerprint, tool_hashes
-from fisk_ai.fold import Folding, RunState
+from fisk_ai.folding import Folding, RunState
 from fisk_ai.ids import check_new_run_id, new_run_id
 from fisk_ai.messages import is_blank
 from fisk_ai.providers import open_provider

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fisk_ai.fold import Counters, Pending, Turn
+from fisk_ai.folding import Counters, Pending, Turn
 from fisk_ai.messages import Call
 from fisk_ai.records import Reason
 

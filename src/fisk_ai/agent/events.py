@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fisk_ai.errors import StoreError
-from fisk_ai.fold import Counters, RunState
+from fisk_ai.folding import Counters, RunState
 from fisk_ai.records import Reason
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fisk_ai.agent.decide import dead_end, never_runs
 from fisk_ai.errors import AlreadyCompleted, ConfigurationChanged, DeadEnd, DecisionNeeded, UnsupportedFormat
 from fisk_ai.fingerprint import diff
-from fisk_ai.fold import RunState
+from fisk_ai.folding import RunState
 from fisk_ai.messages import Call
 from fisk_ai.records import VERSION, Fingerprint, TerminalRecord, resume_mark
 from fisk_ai.tools.base import OnCrash, Tool

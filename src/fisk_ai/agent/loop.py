@@ -38,7 +38,7 @@ from fisk_ai.agent.guard import OUTCOME_UNKNOWN
 from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, InputSource
 from fisk_ai.agent.writer import JournalWriter
 from fisk_ai.errors import FiskError, InvalidReply, ProviderError, RecordRefused, RunAborted, StoreError
-from fisk_ai.fold import Folding
+from fisk_ai.folding import Folding
 from fisk_ai.formats import reader_for
 from fisk_ai.messages import Call, TextBlock, encode_result, is_blank, read_result, tool_result, user_text
 from fisk_ai.providers.base import Delta, ModelRequest, Provider, Reply, ToolSpec

@@ -37,8 +37,8 @@ class _Run(Protocol):
     async def __call__(self, control: Control, tell: events.OnEvent) -> events.RunResult: ...
 
 
-class Session:
-    """One agent at one place, driven with what the operator sees as `output` says."""
+class Driver:
+    """Drives runs of one agent at one place; what the operator sees is as `output` says."""
 
     def __init__(self, place: Place, output: Output) -> None:
         store = None if place.state_dir is None else open_state(place.state_dir)
@@ -138,6 +138,8 @@ class Session:
             raise
         finally:
             show.close()
+        # Only now, when the run is given up: who reads the answer may take long.
+        show.finish(result)
         return self._conclude(result)
 
     def _conclude(self, result: events.RunResult) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fisk_ai.agent.decide import dead_end
 from fisk_ai.agent.events import RunResult
 from fisk_ai.cli.places import Place
-from fisk_ai.fold import RunState
+from fisk_ai.folding import RunState
 from fisk_ai.records import Reason
 from fisk_ai.stores.base import Store
 from fisk_ai.text import one_line

@@ -33,6 +33,8 @@ class Live:
         self._one_terminal = terminal.same_terminal()
         self._streamed = ""
         self._mid_line = False
+        self._at_work: dict[str, str] = {}
+        self._side_by_side = False
 
     def __call__(self, event: events.Event) -> None:
         """Show an event."""
@@ -56,6 +58,11 @@ class Live:
         """Leave the terminal as it was."""
         self._spinner.stop()
         self._end_line()
+
+    def finish(self, result: events.RunResult) -> None:
+        """Print the answer of a run that is completed; a chat's answers were printed as they came."""
+        if result.reason == "completed" and result.answer is not None and not self._chat:
+            self._answer(result.answer)
 
     def _stream(self, event: events.TextStreamed) -> None:
         if not self._streams or event.kind != "text":
@@ -82,13 +89,9 @@ class Live:
                 self._streamed = ""
                 terminal.say(_retried(event))
             case events.ToolStarted():
-                arguments = one_line(event.arguments, _ARGUMENTS_WIDTH)
-                terminal.say(f"> {_named(event.name)} {arguments}")
-                self._spinner.start(event.name)
+                self._tool_started(event)
             case events.ToolFinished():
                 self._tool_finished(event)
-            case events.RunEnded():
-                self._ended(event.result)
             case _:
                 if text := _notice(event):
                     terminal.say(text)
@@ -126,11 +129,6 @@ class Live:
         elif not self._streamed and not is_blank(event.text):
             terminal.say(event.text.rstrip("\n"))
 
-    def _ended(self, result: events.RunResult) -> None:
-        # A chat's answers were printed as they came.
-        if result.reason == "completed" and result.answer is not None and not self._chat:
-            self._answer(result.answer)
-
     def _answer(self, text: str) -> None:
         """Print a journaled answer, unless the operator has just read it on this very terminal."""
         if is_blank(text):
@@ -138,10 +136,23 @@ class Live:
         elif not (self._one_terminal and printable(self._streamed) == printable(text)):
             terminal.answer(text)
 
+    def _tool_started(self, event: events.ToolStarted) -> None:
+        terminal.say(f"> {_named(event.name)} {one_line(event.arguments, _ARGUMENTS_WIDTH)}")
+        self._at_work[event.call_id] = event.name
+        self._side_by_side = len(self._at_work) > 1  # until the next one starts alone
+        self._spinner.start(event.name)
+
     def _tool_finished(self, event: events.ToolFinished) -> None:
+        text = one_line(event.text, _RESULT_WIDTH)
+        if event.duration_ms is None:
+            terminal.say(f"> {_named(event.name)} (not started): {text}")
+            return
+        which = f"{_named(event.name)} " if self._side_by_side else ""
         word = "failed" if event.is_error else "ok"
-        took = "" if event.duration_ms is None else f" {event.duration_ms / 1000:.1f} s"
-        terminal.say(f"  {word}{took}: {one_line(event.text, _RESULT_WIDTH)}")
+        terminal.say(f"  {which}{word} {event.duration_ms / 1000:.1f} s: {text}")
+        self._at_work.pop(event.call_id, None)
+        if self._at_work:
+            self._spinner.start(next(iter(self._at_work.values())))
 
 
 def _named(name: str) -> str:

@@ -26,7 +26,7 @@ def main() -> NoReturn:
     if code == ABORTED:
         # At once: a tool's thread that hangs must not hold up an abort.
         os._exit(code)
-    sys.exit(code or (FAILED if terminal.stdout.failed else code))
+    sys.exit(code or (FAILED if terminal.stdout.failed else 0))
 
 
 def _leave_at_once(number: int, frame: FrameType | None) -> None:

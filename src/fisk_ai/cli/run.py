@@ -10,7 +10,7 @@ import click
 
 from fisk_ai.agent.agent import ResumeOptions
 from fisk_ai.agent.orphan import OrphanPolicy
-from fisk_ai.cli.drive import Output, Session
+from fisk_ai.cli.drive import Driver, Output
 from fisk_ai.cli.options import Command, state_dir_option
 from fisk_ai.cli.places import DEFAULT_CONFIG, Place
 from fisk_ai.errors import ConfigError
@@ -18,6 +18,10 @@ from fisk_ai.ids import check_new_run_id, check_stored_run_id
 from fisk_ai.messages import is_blank
 from fisk_ai.tools.base import OnCrash
 
+_EXIT_CODES = (
+    "Exit codes: 0 completed, 1 error, 2 usage or configuration, 3 suspended, 4 budget reached, 5 resume refused, "
+    "6 locked, 7 journal corrupt, 130 aborted."
+)
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 
 
@@ -57,7 +61,7 @@ class _Asked:
             raise ConfigError("--name is for a new run; a resumed one keeps its id")
 
 
-@click.command("run", cls=Command)
+@click.command("run", cls=Command, epilog=_EXIT_CODES)
 @click.argument("prompt", nargs=-1)
 @click.option("--config", default=DEFAULT_CONFIG, show_default=True, metavar="FILE", help="The agent's configuration.")
 @click.option("--checkpoint", is_flag=True, help="Journal the run, so that it outlives this process.")
@@ -98,24 +102,20 @@ def command(
     orphan: OrphanPolicy | None,
     output: Output,
 ) -> int:
-    r"""Start a run with PROMPT, or resume a stored one.
+    """Start a run with PROMPT, or resume a stored one.
 
     The answer goes to stdout, everything else to stderr. PROMPT is read from standard input if it is `-`, or if
     there is none and standard input is a pipe; of a chat from a pipe, the first line.
-
-    \b
-    Exit codes: 0 completed, 1 error, 2 usage or configuration, 3 suspended, 4 budget reached,
-    5 resume refused, 6 locked, 7 journal corrupt, 130 aborted.
     """
     given = (("--force", force), ("--on-crash", on_crash), ("--orphan", orphan))
     for_a_resume = tuple(flag for flag, value in given if value)
     _Asked(prompt, checkpoint, name, resume, latest, for_a_resume).check()
-    session = Session(Place(state_dir, config), output)
+    driver = Driver(Place(state_dir, config), output)
     if resume is not None or latest:
-        return session.resume(resume, ResumeOptions(force, on_crash, orphan or "wait"), chat=chat)
+        return driver.resume(resume, ResumeOptions(force, on_crash, orphan or "wait"), chat=chat)
     if chat:
-        return session.chat(_joined(prompt), checkpoint=checkpoint, name=name)
-    return session.start(_prompt(prompt), checkpoint=checkpoint, name=name)
+        return driver.chat(_joined(prompt), checkpoint=checkpoint, name=name)
+    return driver.start(_prompt(prompt), checkpoint=checkpoint, name=name)
 
 
 def _prompt(words: tuple[str, ...]) -> str:

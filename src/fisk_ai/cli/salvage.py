@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fisk_ai.codec import Scanner
 from fisk_ai.errors import JournalCorrupt, NewerVersion, UnsupportedFormat
-from fisk_ai.fold import Folding, RunState
+from fisk_ai.folding import Folding, RunState
 from fisk_ai.stores.base import Store
 
 

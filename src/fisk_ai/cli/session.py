@@ -12,7 +12,7 @@ from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, json_option, report, state_dir_option
 from fisk_ai.cli.places import Place, find_run, naming, open_state
 from fisk_ai.errors import FiskError
-from fisk_ai.fold import Counters
+from fisk_ai.folding import Counters
 from fisk_ai.ids import check_new_run_id, new_run_id
 from fisk_ai.reports.summary import counters_data, info_data, table
 from fisk_ai.stores import FileStore, RunInfo

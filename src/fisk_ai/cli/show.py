@@ -11,7 +11,7 @@ from fisk_ai.cli.options import Command, json_option, state_dir_option
 from fisk_ai.cli.places import Place, find_run, naming, open_state
 from fisk_ai.cli.salvage import whole_part
 from fisk_ai.errors import JournalCorrupt, UnsupportedFormat
-from fisk_ai.fold import RunState
+from fisk_ai.folding import RunState
 from fisk_ai.reports.summary import show_data, summary_lines
 from fisk_ai.reports.transcript import transcript
 from fisk_ai.stores import FileStore, RunInfo

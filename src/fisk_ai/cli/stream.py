@@ -71,11 +71,16 @@ class StreamedJson:
     def close(self) -> None:
         """Do nothing: each line was written at once."""
 
+    def finish(self, result: events.RunResult) -> None:
+        """Do nothing: the result was the last event."""
+
 
 class FinalJson(StreamedJson):
     """Writes the result as one document to stdout, and nothing before."""
 
     def __call__(self, event: events.Event) -> None:
-        """Write the result when the run has ended."""
-        if isinstance(event, events.RunEnded):
-            print_json(result_data(event.result))
+        """Keep silent."""
+
+    def finish(self, result: events.RunResult) -> None:
+        """Write the result."""
+        print_json(result_data(result))

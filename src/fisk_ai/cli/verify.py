@@ -13,6 +13,7 @@ from fisk_ai.cli.options import Command, flat, json_option, state_dir_option
 from fisk_ai.cli.places import Place, find_run, open_state
 from fisk_ai.cli.salvage import whole_part
 from fisk_ai.errors import FiskError, JournalCorrupt
+from fisk_ai.folding import fold
 from fisk_ai.stores import FileStore
 from fisk_ai.stores.journal import Contents
 
@@ -45,7 +46,7 @@ def _verify(store: FileStore, run_id: str, place: Place) -> tuple[dict[str, Any]
     """Return what was found and the exit code that it means."""
     try:
         contents = store.read(run_id)
-        store.load(run_id)
+        fold(contents.records)
     except JournalCorrupt as problem:
         return _damage(store, run_id, problem, place), problem.exit_code
     except FiskError as problem:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fisk_ai.fold import Counters, RunState
+from fisk_ai.folding import Counters, RunState
 from fisk_ai.messages import Call
 from fisk_ai.stores.base import RunInfo
 from fisk_ai.text import one_line

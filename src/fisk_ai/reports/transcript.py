@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from fisk_ai.fold import Pending, RunState
+from fisk_ai.folding import Pending, RunState
 from fisk_ai.formats import reader_for
 from fisk_ai.messages import Call, Message, TextBlock, ToolResultBlock, read_result, read_user
 from fisk_ai.text import one_line, printable

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol, runtime_checkable
 
-from fisk_ai.fold import RunState
+from fisk_ai.folding import RunState
 from fisk_ai.records import MetaRecord, Record, SequencedRecord, Waiting
 
 Status = Literal[

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fisk_ai.codec import Scanner, payload_bytes
 from fisk_ai.errors import ConfigError, JournalCorrupt, NothingRecorded
-from fisk_ai.fold import Folding, RunState
+from fisk_ai.folding import Folding, RunState
 from fisk_ai.records import (
     VERSION,
     ForkedFrom,

@@ -22,7 +22,7 @@ from fisk_ai.errors import (
     RunLocked,
     RunNotFound,
 )
-from fisk_ai.fold import RunState, fold
+from fisk_ai.folding import RunState, fold
 from fisk_ai.ids import check_new_run_id, check_stored_run_id
 from fisk_ai.records import MetaRecord, SequencedRecord
 from fisk_ai.stores import listing

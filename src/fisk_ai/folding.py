@@ -15,7 +15,7 @@ import msgspec
 from fisk_ai.errors import JournalCorrupt
 from fisk_ai.formats import reader_for
 from fisk_ai.jsontext import splice_array
-from fisk_ai.messages import NEUTRAL, Call, Message, read_result, read_user
+from fisk_ai.messages import NEUTRAL, Call, Message, TurnContent, read_result, read_user
 from fisk_ai.records import (
     AssistantRecord,
     Fingerprint,
@@ -128,16 +128,22 @@ class Folding:
     meta: MetaRecord | None = None
     fingerprint: Fingerprint | None = None
     last_seq: int = 0
-    counters: Counters = field(default_factory=Counters)
     terminal: TerminalRecord | None = None
     last_turn: Turn | None = None
     answered: bool = False
     pauses: int = 0
     messages: list[Message] = field(default_factory=list)
     """The committed conversation but for the last user message, which may still grow."""
+    _tally: list[int] = field(default_factory=lambda: [0] * 6)
+    """The counters in their order, growing; a new `Counters` for each record would cost more than the rest."""
     _user_blocks: list[bytes] = field(default_factory=list)
     _open: Message | None = None
     _results: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def counters(self) -> Counters:
+        """Totals so far."""
+        return Counters(*self._tally)
 
     @property
     def interactive(self) -> bool:
@@ -189,13 +195,8 @@ class Folding:
         message = Message("assistant", record.format, bytes(record.message))
         content = self._read_turn(message, record, seq)
         self.last_turn = Turn(seq, record.iteration, record.stop_reason, content.text, content.calls, record.parallel)
-        self.counters = replace(
-            self.counters,
-            model_calls=self.counters.model_calls + 1,
-            in_tokens=self.counters.in_tokens + record.in_tokens,
-            out_tokens=self.counters.out_tokens + record.out_tokens,
-            cache_read_tokens=self.counters.cache_read_tokens + record.cache_read_tokens,
-            cache_create_tokens=self.counters.cache_create_tokens + record.cache_create_tokens,
+        self._count(
+            1, 0, record.in_tokens, record.out_tokens, record.cache_read_tokens, record.cache_create_tokens
         )
         self.pauses = self.pauses + 1 if record.stop_reason == "pause_turn" else 0
         self._results = {}
@@ -206,7 +207,10 @@ class Folding:
         if not content.empty:
             self._commit(message)
 
-    def _read_turn(self, message: Message, record: AssistantRecord, seq: int) -> _TurnContent:
+    def _count(self, *more: int) -> None:
+        self._tally = [total + each for total, each in zip(self._tally, more, strict=True)]
+
+    def _read_turn(self, message: Message, record: AssistantRecord, seq: int) -> TurnContent:
         try:
             content = reader_for(record.format)(message.content)
         except msgspec.MsgspecError as problem:
@@ -214,10 +218,12 @@ class Folding:
         ids = [call.id for call in content.calls]
         if "" in ids or len(set(ids)) != len(ids):
             raise self._corrupt("call ids of the turn are missing or doubled", seq)
+        if not record.unusable:
+            return content
         calls = tuple(
             replace(call, usable=call.usable and call.position not in record.unusable) for call in content.calls
         )
-        return _TurnContent(calls, content.text, content.empty)
+        return replace(content, calls=calls)
 
     def _tool_result(self, record: ToolResultRecord, seq: int) -> None:
         call_id = record.tool_use_id
@@ -230,7 +236,7 @@ class Folding:
             raise self._corrupt(f"a second result for {call_id!r}", seq)
         self._require_result_for(call_id, record, seq)
         self._results[call_id] = bytes(record.result)
-        self.counters = replace(self.counters, tool_calls=self.counters.tool_calls + 1)
+        self._count(0, 1, 0, 0, 0, 0)
         if len(self._results) == len(ids):
             self._commit(self._open)
             # The order of the calls, whatever the order in the file: the request must not depend on timing.
@@ -333,13 +339,6 @@ class Folding:
 
     def _corrupt(self, cause: str, seq: int) -> JournalCorrupt:
         return JournalCorrupt(cause, seq=seq)
-
-
-@dataclass(frozen=True, slots=True)
-class _TurnContent:
-    calls: tuple[Call, ...]
-    text: str
-    empty: bool
 
 
 class _UserContent(msgspec.Struct):
