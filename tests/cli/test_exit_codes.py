@@ -3,7 +3,6 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,9 +172,12 @@ def test_dead_end_exits_1_with_what_was_said_and_a_fork_that_works(
     assert len(bench.effects) == 1
 
 
-def test_hints_work_when_pasted_whatever_the_paths_are(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "name", ["a 'b' \"c\" $HOME `x`", "c\x1b[31m \\ '", "d\n e", "f\u202eg", "h\udcff\t"], ids=ascii
+)
+def test_hints_work_when_pasted_whatever_the_paths_are(bench: Bench, name: str) -> None:
     bench.agent([{"error": "not now"}], [NOTE_TOOL])
-    odd = Path(bench.directory, "a 'b' \"c\" $HOME `x` \x1b[31m\n\u202e")
+    odd = bench.directory / name
     odd.mkdir()
     for name in ("agent.yaml", "turns.yaml"):
         (bench.directory / name).rename(odd / name)

@@ -152,6 +152,7 @@ def test_show_says_what_a_run_waits_for_and_why_it_ended(bench: Bench, inline: I
     assert "go on with" not in inline("session", "show", "done").text
     waiting = Waiting(kind="answer", tool_use_id="a", name="note")
     bench.stored("w", turn("Noting.", "a"), TerminalRecord(reason="suspended", waiting=waiting))
+    assert "waits:    for answer: note\n" in inline("session", "show", "w").text
     assert inline("session", "show", "w", "--json").data["waiting"] == {
         "kind": "answer",
         "tool_use_id": "a",
@@ -246,9 +247,10 @@ def test_verify_names_line_offset_and_cause_of_every_finding(bench: Bench, inlin
     paths["gap"].write_bytes(b"".join(lines[:2] + lines[3:]))
     paths["no"].write_bytes(b"".join([lines[0], b"[]\n", *lines[2:]]))
     paths["torn"].write_bytes(paths["torn"].read_bytes() + b'{"seq":5,')
+    bench.stored("empty").write_bytes(b"")
     before = bench.snapshot()
     checked = inline("session", "verify", "--json")
-    assert checked.code == 7
+    assert checked.code == 7, "damage is worse than what never began"
     found = {finding["run_id"]: finding for finding in checked.data}
     assert found["good"] | {"text": ""} == {
         "run_id": "good",

@@ -143,7 +143,11 @@ def test_nothing_moves_and_nothing_is_coloured_where_stderr_is_no_terminal(bench
 
 
 def test_tools_side_by_side_are_told_apart_and_what_never_started_is_named(bench: Bench) -> None:
-    side = {**NOTE_TOOL, "parallel": True, "argv": ["sh", "-c", "touch {what}; while [ ! -e a -o ! -e b ]; do :; done"]}
+    side = {
+        **NOTE_TOOL,
+        "parallel": True,
+        "argv": ["sh", "-c", "touch {what}; until [ -e a -a -e b ]; do sleep 0.01; done"],
+    }
     calls = [{"name": name, "input": {"what": what}} for name, what in (("note", "a"), ("note", "b"), ("absent", "c"))]
     bench.agent([{"text": "Go.", "calls": calls}, {"text": "Fine."}], [side])
     shown = bench.cli("run", "hello").err.splitlines()

@@ -247,8 +247,9 @@ def test_a_record_over_the_limit_is_refused_with_both_sizes(monkeypatch: pytest.
 @pytest.mark.slow
 def test_the_limit_is_64_mib_and_what_is_below_it_is_read() -> None:
     big = result("a", "[{" * (31 * 1024 * 1024))
-    line, _ = codec.encode_line(1, big, TIME, 0)
-    assert len(line) < codec.MAX_LINE_BYTES == 64 * 1024 * 1024
+    lines = lines_of([meta(), big])
+    assert 60 * 1024 * 1024 < len(lines[1]) < codec.MAX_LINE_BYTES == 64 * 1024 * 1024
+    assert scan(b"".join(lines))[0][1].record == big
     with pytest.raises(RecordRefused, match="too large"):
         codec.encode_line(1, result("a", "x" * codec.MAX_LINE_BYTES), TIME, 0)
 

@@ -106,6 +106,24 @@ def test_every_flipped_bit_is_detected() -> None:
     assert len(torn) == 8 + sum(last.count(byte) for byte in (b" ", b"@", b"\x80"))
 
 
+def test_every_flipped_bit_of_a_lone_first_record_is_detected() -> None:
+    line = LINES[0]
+    for position in range(len(line) - 1):
+        for bit in range(8):
+            damaged = bytearray(line)
+            damaged[position] ^= 1 << bit
+            try:
+                found, tail = scan(bytes(damaged))
+            except JournalCorrupt:
+                continue
+            assert (found, tail.torn, damaged[position]) == ([], bytes(damaged), 0)
+
+
+def test_a_first_record_without_the_checksum_that_it_promises_is_damage() -> None:
+    with pytest.raises(JournalCorrupt, match="promises checksums"):
+        scan(foreign_lines(meta(checksums=True))[0])
+
+
 def test_a_lost_line_is_detected_unless_it_was_the_last() -> None:
     for index in range(len(LINES) - 1):
         with pytest.raises(JournalCorrupt) as caught:

@@ -18,7 +18,10 @@ from fisk_ai.stores.file import FileStore
 from tests.providers.strict_server import KEY
 
 RUN = "r7"
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
+
+started: list[subprocess.Popen[bytes]] = []
+"""All processes of a test; what is left of them is ended after it."""
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -28,6 +31,21 @@ def until(condition: Callable[[], Any], what: str) -> Any:
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.005)
     return found
+
+
+def is_alive(group: int) -> bool:
+    """Tell whether a process of a group still runs something; a dead one may wait for ever to be reaped."""
+    if not os.path.isdir("/proc/self"):
+        return subprocess.run(["pgrep", "-g", str(group)], stdout=subprocess.DEVNULL, check=False).returncode == 0
+    return any(_runs_in(group, Path("/proc", pid, "stat")) for pid in os.listdir("/proc") if pid.isdigit())
+
+
+def _runs_in(group: int, stat: Path) -> bool:
+    try:
+        state, _parent, its_group = stat.read_bytes().rpartition(b")")[2].split()[:3]
+    except OSError:
+        return False
+    return int(its_group) == group and state not in (b"Z", b"X")
 
 
 class Workplace:
@@ -64,6 +82,7 @@ class Workplace:
                 stderr=file,
                 **more,
             )
+        started.append(process)
         return Process(process, noise)
 
     def begin(self, *arguments: str, **more: Any) -> Process:
@@ -123,8 +142,13 @@ class Process:
         assert self.process.stdout is not None
         assert self.process.stdout.readline().decode().strip() == text
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def is_told(self, number: signal.Signals) -> None:
+        """Send a signal and wait until it was heard."""
+        self.send(number)
+        self.says(f"{number.name}:")
 
     def kill(self) -> None:
         self.process.kill()
@@ -154,7 +178,7 @@ class Process:
 
     def ends_soon(self) -> tuple[int, str]:
         """Finish well before anything that the run might wait for."""
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
         return self.finishes()
 
 

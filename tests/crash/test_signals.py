@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.crash.commands import RUN, Process, Workplace, shell_tool, until
+from tests.crash.commands import RUN, Process, Workplace, is_alive, shell_tool, until
 from tests.providers.strict_server import Fault, StrictServer
 
 pytestmark = pytest.mark.slow
 
 SCRIPTED: dict[str, Any] = {"provider": "scripted", "script": "script.yaml"}
-TURNS = [
+TURNS: list[dict[str, Any]] = [
     {"calls": [{"name": "slow"}, {"name": "slow"}]},
     {"text": "All is well."},
 ]
@@ -62,14 +62,13 @@ def keys(place: Workplace) -> list[str]:
 @SIGNALS
 def test_during_a_tool_its_result_is_kept_and_nothing_is_repeated(place: Workplace, number: signal.Signals) -> None:
     process = in_a_tool(place)
-    process.signal(number)
-    process.says("is suspended (again to abort)")
+    process.is_told(number)
     let_go(place)
     code, said = process.finishes()
     assert (code, said) == (3, "")
     assert (end_of(place), place.info.status) == ("suspended", "suspended")
     assert place.ambiguous == []
-    assert f"--resume {RUN}" in process.stderr.splitlines()[-1]
+    assert f"--resume {RUN}" in process.stderr
     assert [line[0] for line in place.effects] == ["start", "end"]
 
     code, said = place.resume().finishes()
@@ -77,15 +76,7 @@ def test_during_a_tool_its_result_is_kept_and_nothing_is_repeated(place: Workpla
     assert len(keys(place)) == len(set(keys(place))) == 2
 
 
-def is_alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@SIGNALS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
 def test_a_second_signal_aborts_and_the_tool_is_gone_with_its_children(tmp_path: Path, number: signal.Signals) -> None:
     stubborn = shell_tool(
         "slow", "trap '' TERM; echo $$ > group; (trap '' TERM; sleep 60; echo late >> effects) & wait"
@@ -94,11 +85,10 @@ def test_a_second_signal_aborts_and_the_tool_is_gone_with_its_children(tmp_path:
     place.scripted(TURNS)
     process = place.begin()
     group = int(until(lambda: _read(tmp_path / "group"), "the tool's group"))
-    process.signal(number)
-    process.says("again to abort")
+    process.is_told(number)
     assert is_alive(group)
     before = place.bytes
-    process.signal(number)
+    process.send(number)
     assert process.finishes() == (130, "")
     until(lambda: not is_alive(group), "the end of the tool's group")
     assert place.bytes == before
@@ -117,7 +107,7 @@ def test_a_run_in_memory_is_aborted_by_the_first_signal(place: Workplace, number
     hold(place)
     process = place.start("go")
     until(lambda: place.effects, "the tool's start")
-    process.signal(number)
+    process.send(number)
     assert process.finishes() == (130, "")
     assert not place.state_dir.exists()
     assert not place.has("end")
@@ -128,8 +118,8 @@ def test_a_retry_pause_is_left_at_once(tmp_path: Path) -> None:
     with StrictServer([{"text": "All is well."}], faults={1: overloaded}) as server:
         place = Workplace(tmp_path, {"provider": "anthropic", "model": "m", "base_url": server.url}, [])
         process = place.begin()
-        process.says("trying again in")
-        process.signal(signal.SIGTERM)
+        process.says("attempt 2")
+        process.send(signal.SIGTERM)
         assert process.ends_soon() == (3, "")
         assert end_of(place) == "suspended"
         assert place.resume().finishes() == (0, "All is well.\n")
@@ -141,22 +131,21 @@ def test_a_hanging_model_call_ends_by_a_second_signal(tmp_path: Path) -> None:
         place = Workplace(tmp_path, {"provider": "anthropic", "model": "m", "base_url": server.url}, [])
         process = place.begin()
         until(lambda: server.requests, "the request")
-        process.signal(signal.SIGINT)
-        process.says("again to abort")
-        process.signal(signal.SIGINT)
+        process.is_told(signal.SIGINT)
+        process.send(signal.SIGINT)
         assert process.ends_soon() == (130, "")
         assert end_of(place) is None
         assert place.resume().finishes() == (0, "All is well.\n")
 
 
 def test_a_model_call_that_answers_in_time_is_kept_and_not_paid_for_again(tmp_path: Path) -> None:
-    turns = [{"calls": [{"name": "slow"}], "delay_s": 0.4}, {"text": "All is well."}]
+    turns: list[dict[str, Any]] = [{"calls": [{"name": "slow"}], "delay_s": 0.4}, {"text": "All is well."}]
     with StrictServer(turns) as server:
         llm = {"provider": "openai", "model": "m", "base_url": f"{server.url}/v1"}
         place = Workplace(tmp_path, llm, [shell_tool("slow", "true")])
         process = place.begin()
         until(lambda: server.requests, "the request")
-        process.signal(signal.SIGHUP)
+        process.send(signal.SIGHUP)
         assert process.finishes() == (3, "")
         assert (end_of(place), place.state.counters.model_calls, place.effects) == ("suspended", 1, [])
         assert place.resume().finishes() == (0, "All is well.\n")
@@ -169,24 +158,24 @@ def test_a_suspend_during_the_answer_completes_the_run(tmp_path: Path) -> None:
         place = Workplace(tmp_path, {"provider": "anthropic", "model": "m", "base_url": server.url}, [])
         process = place.begin()
         until(lambda: server.requests, "the request")
-        process.signal(signal.SIGTERM)
+        process.send(signal.SIGTERM)
         assert process.finishes() == (0, "All is well.\n")
         assert end_of(place) == "completed"
 
 
-@SIGNALS
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda each: each.name)
 def test_a_chat_that_waits_for_input_is_left_at_once(place: Workplace, number: signal.Signals) -> None:
     place.scripted([{"text": "First."}, {"text": "Second."}])
     process = place.begin("--chat")
     process.answers("First.")
-    process.signal(number)
+    process.send(number)
     assert process.ends_soon() == (3, "")
     assert end_of(place) == "suspended"
     before = place.bytes
 
     process = place.resume()
-    process.says("resumed at record")
-    process.signal(number)
+    process.says("First.")
+    process.send(number)
     assert process.ends_soon()[0] == 3
     assert place.bytes == before
 
@@ -209,8 +198,8 @@ def test_a_signal_that_was_ignored_from_the_start_stays_ignored(place: Workplace
     hold(place)
     process = place.begin(through=[sys.executable, "-c", ignoring])
     until(lambda: place.effects, "the tool's start")
-    process.signal(number)
-    process.signal(number)
+    process.send(number)
+    process.send(number)
     let_go(place)
     assert process.finishes() == (0, "All is well.\n")
     assert "suspend" not in process.stderr
@@ -218,8 +207,7 @@ def test_a_signal_that_was_ignored_from_the_start_stays_ignored(place: Workplace
 
 def test_a_run_that_was_suspended_in_a_batch_and_killed_after_that_names_the_call_in_flight(place: Workplace) -> None:
     process = in_a_tool(place)
-    process.signal(signal.SIGTERM)
-    process.says("again to abort")
+    process.is_told(signal.SIGTERM)
     let_go(place)
     assert process.ends() == 3
     assert place.ambiguous == []
@@ -247,7 +235,7 @@ def test_a_tool_that_kills_its_runner_is_named_by_each_resume_and_can_be_skipped
     for _ in range(4):
         process = place.resume()
         assert process.ends() == -signal.SIGKILL
-        assert "deadly (call call_0_0) may have run before; it runs again" in process.stderr
+        assert "deadly (call call_0_0) may have run before" in process.stderr
         assert place.bytes == before
         assert place.ambiguous == ["deadly"]
     assert place.resume("--on-crash", "skip").finishes() == (0, "All is well.\n")
@@ -272,7 +260,7 @@ def test_a_suspend_by_a_shell_that_hangs_up_leaves_a_run_that_can_be_resumed(pla
     """The whole process group gets the signal, the tool with it only if it is in the same one, which it isn't."""
     process = in_a_tool(place, start_new_session=True)
     os.killpg(process.process.pid, signal.SIGHUP)
-    process.says("again to abort")
+    process.says("SIGHUP:")
     let_go(place)
     assert process.ends() == 3
     assert place.has("end", "slow")

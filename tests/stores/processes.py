@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import traceback
 from collections.abc import Callable
 
 NOBODY = 65534
+LIMIT_S = 40
 
 
 class Child:
@@ -39,13 +42,13 @@ class Child:
             os._exit(0)
 
     def result(self) -> str:
-        """Wait for the end; raises AssertionError with the child's traceback."""
-        pieces = []
-        while piece := os.read(self._answer, 65536):
-            pieces.append(piece)
-        os.close(self._answer)
+        """Wait for the end; raises AssertionError with the child's traceback, or if it takes too long."""
+        ready, _, _ = select.select([self._answer], [], [], LIMIT_S)
+        if not ready:
+            os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        text = b"".join(pieces).decode()
+        text = os.read(self._answer, 65536).decode() or f"killed after {LIMIT_S} s"
+        os.close(self._answer)
         assert text.startswith("ok "), text
         return text.removeprefix("ok ")
 

@@ -145,9 +145,11 @@ def test_a_fork_in_the_middle_of_an_append_does_not_hang(store: FileStore) -> No
         journal.close()
         return "refused"
 
-    assert in_child(misbehave) == "refused"
-    go_on.set()
-    thread.join()
+    try:
+        assert in_child(misbehave) == "refused"
+    finally:
+        go_on.set()
+        thread.join()
     assert journal.last_seq == 2
     journal.close()
 

@@ -143,6 +143,8 @@ def summary_lines(info: RunInfo, state: RunState) -> Iterator[str]:
     counters = state.counters
     yield f"run:      {state.run_id}{' (a chat)' if state.interactive else ''}"
     yield f"status:   {info.status}{_why(state)}"
+    if info.waiting is not None:
+        yield f"waits:    for {info.waiting.kind}: {one_line(info.waiting.name, _NAME_WIDTH)}"
     yield f"model:    {one_line(state.fingerprint.model, 60)} ({one_line(state.fingerprint.provider, 40)})"
     yield f"created:  {one_line(state.created, 40)}   records: {state.last_seq}   version: {state.version}"
     if state.forked_from is not None:

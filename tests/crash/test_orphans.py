@@ -1,0 +1,133 @@
+"""A tool that outlives its runner: a resume sees it, and the repeat never runs beside it unless an operator says so."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.commands import RUN, Workplace, is_alive, shell_tool, until
+
+pytestmark = pytest.mark.slow
+
+SCRIPTED: dict[str, Any] = {"provider": "scripted", "script": "script.yaml"}
+ALL_IS_WELL = (0, "All is well.\n")
+WHILE_HELD = "while [ -e hold ]; do sleep 0.02; done"
+
+
+def orphaned(directory: Path, script: str = WHILE_HELD, **more: Any) -> Workplace:
+    """A run whose runner was killed while its tool works; the tool goes on until there is no file `hold`."""
+    place = Workplace(directory, SCRIPTED, [shell_tool("slow", f"echo $$ >> groups; {script}", **more)])
+    place.scripted([{"calls": [{"name": "slow"}]}, {"text": "All is well."}])
+    (directory / "hold").touch()
+    process = place.begin()
+    until(lambda: groups(place), "the tool's start")
+    process.kill()
+    assert place.ambiguous == ["slow"]
+    assert is_alive(groups(place)[0])
+    return place
+
+
+def groups(place: Workplace) -> list[int]:
+    path = place.directory / "groups"
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def words(place: Workplace) -> list[str]:
+    return [line[0] for line in place.effects]
+
+
+def test_a_resume_waits_until_the_living_tool_has_ended(tmp_path: Path) -> None:
+    place = orphaned(tmp_path)
+    process = place.resume()
+    process.says("slow")
+    assert words(place) == ["start"]
+    assert place.info.status == "running"
+    (tmp_path / "hold").unlink()
+    assert process.finishes() == ALL_IS_WELL
+    assert words(place) == ["start", "end", "start", "end"]  # never two at once
+    assert len({key for _, _, key in place.effects}) == 1
+
+
+def test_a_tool_that_outlasts_its_time_limit_refuses_the_resume_by_name(tmp_path: Path) -> None:
+    place = orphaned(tmp_path, timeout="300ms")
+    before = place.bytes
+    process = place.resume()
+    assert process.finishes() == (6, "")
+    assert "slow" in process.stderr
+    assert str(groups(place)[0]) in process.stderr
+    assert "--orphan kill" in process.stderr
+    assert (place.bytes, words(place)) == (before, ["start"])
+
+    (tmp_path / "hold").unlink()
+    until(lambda: not is_alive(groups(place)[0]), "the tool's end")
+    assert place.resume().finishes() == ALL_IS_WELL
+
+
+def test_the_living_tool_can_be_ended(tmp_path: Path) -> None:
+    place = orphaned(tmp_path, f"trap '' TERM; (sleep 60; echo late >> effects) & {WHILE_HELD}")
+    first = groups(place)[0]
+    process = place.resume("--orphan", "kill")
+    until(lambda: len(groups(place)) == 2, "the repeat")
+    assert not is_alive(first)
+    (tmp_path / "hold").unlink()
+    assert process.finishes() == ALL_IS_WELL
+    assert words(place) == ["start", "start", "end"]
+
+
+def test_the_living_tool_can_be_ignored(tmp_path: Path) -> None:
+    place = orphaned(tmp_path)
+    process = place.resume("--orphan", "ignore")
+    until(lambda: len(groups(place)) == 2, "the repeat")
+    assert is_alive(groups(place)[0])
+    (tmp_path / "hold").unlink()
+    assert process.finishes() == ALL_IS_WELL
+    assert words(place)[:2] == ["start", "start"]
+
+
+def test_the_wait_for_the_living_tool_is_left_at_once_by_a_signal(tmp_path: Path) -> None:
+    place = orphaned(tmp_path)
+    before = place.bytes
+    process = place.resume()
+    process.says("slow")
+    process.is_told(signal.SIGTERM)
+    code, _ = process.ends_soon()
+    assert code == 3
+    assert place.bytes == before  # the doubt is not taken back
+    assert place.ambiguous == ["slow"]
+    (tmp_path / "hold").unlink()
+    assert place.resume().finishes() == ALL_IS_WELL
+
+
+def test_a_second_resume_beside_the_first_is_refused_and_writes_nothing(tmp_path: Path) -> None:
+    place = orphaned(tmp_path)
+    first = place.resume()
+    first.says("slow")
+    before = place.bytes
+    second = place.resume()
+    assert second.finishes() == (6, "")
+    assert f"process {first.process.pid}" in second.stderr
+    assert RUN in second.stderr
+    assert place.bytes == before
+    (tmp_path / "hold").unlink()
+    assert first.finishes() == ALL_IS_WELL
+    assert words(place) == ["start", "end", "start", "end"]
+
+
+def test_a_daemon_of_a_tool_that_has_ended_is_seen_too(tmp_path: Path) -> None:
+    place = Workplace(
+        tmp_path, SCRIPTED, [shell_tool("slow", "(while [ -e hold ]; do sleep 0.02; done) & kill -9 $PPID")]
+    )
+    place.scripted([{"calls": [{"name": "slow"}]}, {"text": "All is well."}])
+    (tmp_path / "hold").touch()
+    assert place.begin().ends() == -signal.SIGKILL
+    process = place.resume()
+    process.says("slow")
+    assert words(place).count("start") == 1
+    process.send(signal.SIGTERM)
+    assert process.ends_soon()[0] == 3
+    (tmp_path / "hold").unlink()
+    assert place.resume("--on-crash", "skip").finishes() == ALL_IS_WELL
+    assert words(place).count("start") == 1
