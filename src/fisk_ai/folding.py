@@ -195,9 +195,7 @@ class Folding:
         message = Message("assistant", record.format, bytes(record.message))
         content = self._read_turn(message, record, seq)
         self.last_turn = Turn(seq, record.iteration, record.stop_reason, content.text, content.calls, record.parallel)
-        self._count(
-            1, 0, record.in_tokens, record.out_tokens, record.cache_read_tokens, record.cache_create_tokens
-        )
+        self._count(1, 0, record.in_tokens, record.out_tokens, record.cache_read_tokens, record.cache_create_tokens)
         self.pauses = self.pauses + 1 if record.stop_reason == "pause_turn" else 0
         self._results = {}
         if content.calls:
