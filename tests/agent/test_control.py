@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,9 +18,11 @@ from fisk_ai.agent.input import Input
 from fisk_ai.errors import ProviderUnreachable, RunAborted
 from fisk_ai.providers.base import ModelRequest, OnDelta, Reply
 from fisk_ai.providers.retry import RetryPolicy
+from fisk_ai.stores.base import Orphan
+from fisk_ai.stores.memory import MemoryJournal
 from fisk_ai.tools.base import ToolContext
 from fisk_ai.tools.function import FunctionTool
-from tests.agent.bench import ANSWER, Bench, Effects, bench, calling, effect_tools, end_of
+from tests.agent.bench import ANSWER, Bench, Crash, Effects, bench, calling, effect_tool, effect_tools, end_of
 
 pytestmark = pytest.mark.anyio
 
@@ -253,12 +254,8 @@ def test_a_control_may_be_used_when_the_loop_has_ended(effects: Effects) -> None
 
 @pytest.mark.parametrize("abort", [False, True])
 async def test_the_wait_for_a_tool_of_the_dead_runner_is_left_at_once(
-    tmp_path: Path, effects: Effects, abort: bool, monkeypatch: pytest.MonkeyPatch
+    effects: Effects, abort: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fisk_ai.stores.base import Orphan
-    from fisk_ai.stores.memory import MemoryJournal
-    from tests.agent.bench import Crash, effect_tool
-
     stage = bench(effects, calling("a"), ANSWER)
     with pytest.raises(Crash):
         await stage.run(stage.agent([effect_tool("a", effects, dies=True)]))
