@@ -46,6 +46,13 @@ class Counters:
         return self.in_tokens + self.out_tokens + self.cache_read_tokens + self.cache_create_tokens
 
 
+OVER = frozenset({"refusal", "content_filter", "model_context_window_exceeded"})
+"""Stop reasons after which the model isn't asked again; going on needs another conversation."""
+
+CUT_OFF = OVER | {"max_tokens"}
+"""Stop reasons of a turn whose calls may be incomplete: they are answered with an error, never run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A model turn as the loop sees it."""
@@ -57,6 +64,10 @@ class Turn:
     text: str
     calls: tuple[Call, ...]
     parallel: tuple[int, ...] = ()
+
+    def never_runs(self, call: Call) -> bool:
+        """Tell whether a call of this turn can't have run and won't: the turn was cut off, or it is unusable."""
+        return self.stop_reason in CUT_OFF or not call.usable
 
     def groups(self) -> tuple[tuple[Call, ...], ...]:
         """Return the calls in the order in which they start: one by one, the parallel ones together.
@@ -240,6 +251,8 @@ class Folding:
             # The order of the calls, whatever the order in the file: the request must not depend on timing.
             self._user_blocks += [self._results[each] for each in ids]
             self._open = None
+            # What answers the calls of such a turn is ours; the last word stays the model's.
+            self.answered = self.last_turn.stop_reason in OVER
 
     def _require_result_for(self, call_id: str, record: ToolResultRecord, seq: int) -> None:
         try:
@@ -295,7 +308,8 @@ class Folding:
             return ()
         for group in self.last_turn.groups():
             if started := tuple(call for call in group if call in unanswered):
-                return started
+                # Calls that never run are answered before anything of their group starts.
+                return () if any(self.last_turn.never_runs(call) for call in started) else started
         return ()
 
     def state(self) -> RunState:

@@ -60,10 +60,31 @@ async def test_a_turn_that_can_not_be_continued_is_an_error_and_a_dead_end(
     assert (stage.bytes, len(stage.requests)) == (before, 1)
 
 
-async def test_a_dead_end_without_its_end_record_is_refused_too(tmp_path: Path, effects: Effects) -> None:
+async def test_a_dead_end_gets_the_end_record_that_a_crash_kept_from_it(tmp_path: Path, effects: Effects) -> None:
     stage = bench(effects, {"text": "", "stop_reason": "max_tokens"})
     plant(stage, records_of(await twin_of(stage, tmp_path))[:-1])
+    result = await stage.resume()
+    assert (result.reason, end_of(stage.state)) == ("error", "error")
+    assert stage.requests == []
     with pytest.raises(DeadEnd, match="output-token limit"):
+        await stage.resume()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("reason", ["refusal", "content_filter", "model_context_window_exceeded"])
+async def test_calls_of_a_refused_turn_are_answered_and_the_model_is_not_asked_again(
+    tmp_path: Path, effects: Effects, reason: str, killed: bool
+) -> None:
+    stage = bench(effects, calling("a", text="No", stop_reason=reason), ANSWER)
+    if killed:
+        plant(stage, records_of(await twin_of(stage, tmp_path))[:2])
+        result = await stage.resume()
+    else:
+        result = await stage.run()
+    assert effects.names == []
+    assert [result["is_error"] for result in results_of(stage)] == [True]
+    assert (result.reason, end_of(stage.state)) == ("error", "error")
+    with pytest.raises(DeadEnd):
         await stage.resume()
 
 
@@ -89,6 +110,12 @@ async def test_an_unknown_stop_reason_is_mentioned_and_completes(effects: Effect
     assert [event.text for event in stage.told(events.Noticed)] == [
         "the model stopped for a reason not known here: 'tea_time'"
     ]
+
+
+async def test_a_stop_reason_that_no_journal_can_hold_is_made_valid(effects: Effects) -> None:
+    stage = bench(effects, {"text": "Done", "stop_reason": "odd\ud83d"})
+    assert (await stage.run()).reason == "completed"
+    assert stage.state.last_stop_reason == "odd\ufffd"
 
 
 async def test_calls_of_a_turn_with_an_unknown_stop_reason_run(effects: Effects) -> None:

@@ -247,6 +247,29 @@ def test_all_unanswered_calls_of_a_parallel_group_are_ambiguous(
     assert suspended.pending.ambiguous == ()
 
 
+@pytest.mark.parametrize(
+    ("opened", "ambiguous"),
+    [
+        (turn("a", "b", stop_reason="max_tokens"), []),
+        (turn("a", "b", unusable=(0,)), []),
+        (turn("a", "b", unusable=(1,)), ["a"]),
+        (turn("a", "b", parallel=(0, 1), unusable=(1,)), []),
+    ],
+)
+def test_a_call_that_never_runs_is_not_in_doubt_and_nothing_behind_it_started(
+    opened: AssistantRecord, ambiguous: list[str]
+) -> None:
+    state = folded(meta(), opened)
+    assert state.pending is not None
+    assert ids(state.pending.ambiguous) == ambiguous
+
+
+def test_the_last_word_of_a_refused_turn_stays_the_models() -> None:
+    assert folded(meta(), turn("a", stop_reason="refusal"), result("a")).answered
+    assert not folded(meta(), turn("a", stop_reason="refusal"), result("a"), follow_up()).answered
+    assert not folded(meta(), turn("a", stop_reason="max_tokens"), result("a")).answered
+
+
 def test_calls_start_one_by_one_and_parallel_ones_together() -> None:
     state = folded(meta(), turn(*"abcde", parallel=(1, 3)))
     assert state.last_turn is not None

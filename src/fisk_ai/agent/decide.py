@@ -10,21 +10,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fisk_ai.folding import Counters, Pending, Turn
+from fisk_ai.folding import CUT_OFF, Counters, Pending, Turn
 from fisk_ai.messages import Call
 from fisk_ai.records import Reason
 
 MAX_PAUSES = 10
 """Paused turns in a row that are sent back before a run gives up."""
 
-_CUT_OFF = frozenset({"max_tokens", "refusal", "content_filter", "model_context_window_exceeded"})
 _DEAD_ENDS: Mapping[str, str] = {
     "refusal": "the model refused to go on",
     "content_filter": "the provider's content filter stopped the model",
     "model_context_window_exceeded": "the conversation is longer than the model can read",
     "max_tokens": "the model's turn was cut off at the output-token limit (llm.max_output_tokens)",
 }
-KNOWN_STOP_REASONS = frozenset({"tool_use", "end_turn", "stop_sequence", "pause_turn", *_CUT_OFF})
+KNOWN_STOP_REASONS = frozenset({"tool_use", "end_turn", "stop_sequence", "pause_turn", *CUT_OFF})
 
 
 class View(Protocol):
@@ -169,13 +168,8 @@ def _next_call(pending: Pending, tools: Collection[str], skip: Mapping[str, str]
     return RunCalls(group)
 
 
-def never_runs(call: Call, turn: Turn) -> bool:
-    """Tell whether a call can't have run and won't, whatever tools there are."""
-    return turn.stop_reason in _CUT_OFF or not call.usable
-
-
 def _why_not_run(call: Call, turn: Turn, tools: Collection[str]) -> str | None:
-    if turn.stop_reason in _CUT_OFF:
+    if turn.stop_reason in CUT_OFF:
         return f"Not run: {_DEAD_ENDS[turn.stop_reason]}, so the call may be incomplete. Make it again, shorter."
     if not call.usable:
         return "Not run: the arguments are unusable. They must be one JSON object that fits the tool's schema."

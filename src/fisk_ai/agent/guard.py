@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fisk_ai.agent.decide import dead_end, never_runs
+from fisk_ai.agent.decide import dead_end
 from fisk_ai.errors import AlreadyCompleted, ConfigurationChanged, DeadEnd, DecisionNeeded, UnsupportedFormat
 from fisk_ai.fingerprint import diff
 from fisk_ai.folding import RunState
@@ -58,8 +58,8 @@ def check_resume(
         raise AlreadyCompleted(state.run_id)
     forced = _check_fingerprint(state, fingerprint, force=force)
     _check_version(state)
-    if why := dead_end(state):
-        raise DeadEnd(state.run_id, why)
+    if (why := dead_end(state)) and not state.interrupted:
+        raise DeadEnd(state.run_id, why)  # an interrupted one first gets the end that the crash kept from it
     doubt = _settle_ambiguous(state, fingerprint, tools, on_crash)
     return Passage(_mark(state, fingerprint if forced else None), forced, doubt)
 
@@ -86,8 +86,8 @@ def _settle_ambiguous(
     state: RunState, current: Fingerprint, tools: Mapping[str, Tool], override: OnCrash | None
 ) -> dict[str, str | None]:
     pending = state.pending
-    ambiguous = [call for call in pending.ambiguous if not never_runs(call, pending.turn)] if pending else []
-    ambiguous = [call for call in ambiguous if not _was_refused(call, state, current, tools)]
+    ambiguous = pending.ambiguous if pending else ()
+    ambiguous = tuple(call for call in ambiguous if not _was_refused(call, state, current, tools))
     # Without its tool a call can't be repeated, and "there is no such tool" would say that it never ran.
     policies = {call: override or tools[call.name].on_crash if call.name in tools else "skip" for call in ambiguous}
     if undecided := [call for call, policy in policies.items() if policy == "ask"]:
