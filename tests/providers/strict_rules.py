@@ -264,6 +264,7 @@ def _check_chat_user(message: JsonObject, at: str) -> None:
 
 def _check_chat_assistant(message: JsonObject, at: str) -> list[str]:
     calls = message.get("tool_calls") or []
+    need(message.get("tool_calls") != [], f"{at}.tool_calls: [] is too short")
     need(calls or not is_blank(message.get("content") or message.get("refusal")), f"{at}: empty assistant message")
     ids = [call.get("id") for call in calls]
     need(all(isinstance(call_id, str) and call_id for call_id in ids), f"{at}: tool call without id")

@@ -184,6 +184,29 @@ async def test_server_that_streams_unasked_and_strangely_is_given_up(name: str, 
     assert not caught.value.retryable
 
 
+@pytest.mark.parametrize(
+    ("status", "content_type", "body"),
+    [
+        (200, "text/event-stream", 'event: error\ndata: {"type":"error","error":%s}\n\n'),
+        (200, "application/json", '{"type":"error","error":%s}'),
+        (401, "application/json", '{"error":%s}'),
+        (500, "text/plain", "%s"),
+    ],
+)
+async def test_key_that_a_server_repeats_is_in_no_error(
+    name: str, deltas: list[Delta], status: int, content_type: str, body: str
+) -> None:
+    split = f"{KEY[:4]}\\u200b{KEY[4:]}"
+    said = f'{{"type":"bad {KEY}","code":"{KEY}","message":"you sent {KEY} or {split}"}}'
+    echo = Fault(status=status, body=body % said, content_type=content_type)
+    with serve(TURNS, echo) as server:
+        async with reach(server, name) as provider:
+            with pytest.raises(ProviderError) as caught:
+                await provider.complete(ask(), deltas.append)
+    assert KEY not in repr(caught.value)
+    assert KEY not in str(getattr(caught.value, "kind", None))
+
+
 async def test_stream_cut_at_any_byte_is_never_a_turn(name: str, deltas: list[Delta]) -> None:
     with serve() as server:
         async with reach(server, name) as provider:

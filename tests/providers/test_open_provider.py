@@ -39,7 +39,7 @@ def test_missing_key_names_the_variable(name: str, environ: dict[str, str], vari
 
 
 def test_other_variable_for_the_key_is_the_only_one_asked() -> None:
-    with pytest.raises(ConfigError, match=r"set TEAM_KEY$"):
+    with pytest.raises(ConfigError, match=r"set TEAM_KEY, or name another"):
         open_provider("openai", api_key_env="TEAM_KEY", base_url="http://localhost:1/v1", environ=KEYS)
     assert open_provider("anthropic", api_key_env="TEAM_KEY", environ={"TEAM_KEY": "x"}).name == "anthropic"
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -175,8 +177,31 @@ def test_chat_ids_become_unique_and_a_missing_role_is_added() -> None:
     assert msgspec.json.decode(settled.message)["role"] == "assistant"
 
 
-def test_kinds_of_chat_calls_that_nobody_asked_for_are_kept_and_unusable() -> None:
-    message = chat(b'{"id":"c1","type":"custom","custom":{"name":"x","input":"y"}}')
-    settled = settle_openai(message)
-    assert settled.message == message
+def test_kinds_of_chat_calls_that_nobody_asked_for_become_calls_that_are_answered_with_an_error() -> None:
+    settled = settle_openai(chat(b'{"id":"c1","type":"custom","custom":{"name":"x","input":"y"}}'))
+    assert settled.message == chat(b'{"id":"c1","type":"function","function":{"name":"custom","arguments":"{}"}}')
     assert settled.unusable == (0,)
+
+
+def test_an_empty_list_of_calls_goes() -> None:
+    settled = settle_openai(b'{"role":"assistant","content":"Hi","tool_calls":[ ]}')
+    assert settled.message == b'{"role":"assistant","content":"Hi"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("functions.lookup", "functions_lookup"), ("n" * 200, "n" * 64), ("\u00e9 \u200b", "___")]
+)
+def test_names_that_no_api_takes_back_are_settled(name: str, kept: str) -> None:
+    spelled = msgspec.json.encode(name)
+    anthropic = settle_anthropic(b'[{"type":"tool_use","id":"a","name":' + spelled + b',"input":{}}]')
+    openai = settle_openai(chat(b'{"id":"a","type":"function","function":{"name":' + spelled + b',"arguments":"{}"}}'))
+    assert [anthropic.turn.calls[0].name, openai.turn.calls[0].name] == [kept, kept]
+    assert (anthropic.unusable, openai.unusable) == ((), ())
+
+
+@pytest.mark.parametrize("given", ["call:1", "a\0b", "\u00e9"])
+def test_ids_that_no_api_takes_back_are_settled(given: str) -> None:
+    settled = settle_anthropic(b"[" + use(b"{}", msgspec.json.encode(given)) + b"," + use(b"{}", b'"a_b"') + b"]")
+    ids = [call.id for call in settled.turn.calls]
+    assert len(set(ids)) == 2
+    assert all(re.fullmatch("[a-zA-Z0-9_-]+", each) for each in ids)

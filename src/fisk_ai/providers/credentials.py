@@ -111,5 +111,7 @@ def find_credential(environ: Mapping[str, str], variables: Mapping[str, bool], *
             raise ConfigError(f"{variable} holds characters that no key has (its value is not shown): set it anew")
         return Credential(secret, variable, bearer)
     if required:
-        raise ConfigError(f"no key for the model: set {' or '.join(variables)}")
+        raise ConfigError(
+            f"no key for the model: set {' or '.join(variables)}, or name another variable with llm.api_key_env"
+        )
     return None

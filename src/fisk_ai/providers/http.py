@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import httpx2
 
-from fisk_ai.errors import ConfigError, InvalidReply, ProviderRefused, ProviderUnreachable
+from fisk_ai.errors import ConfigError, InvalidReply, ProviderError, ProviderRefused, ProviderUnreachable
 from fisk_ai.formats import reader_for
 from fisk_ai.providers.base import Delta, ModelRequest, OnDelta, Reply
 from fisk_ai.providers.credentials import Endpoint
@@ -20,6 +20,7 @@ from fisk_ai.text import one_line
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_ERROR_BYTES = 64 * 1024
 _EVENT_STREAM = "text/event-stream"
+_KEY = "[key]"
 
 
 class HttpProvider:
@@ -45,8 +46,14 @@ class HttpProvider:
         """Make one attempt at one turn; a stream that can't be kept verbatim is asked for again as a whole.
 
         Raises:
-            ProviderError: saying whether another attempt may help.
+            ProviderError: saying whether another attempt may help; never with the key in it.
         """
+        try:
+            return await self._complete(request, on_delta)
+        except ProviderError as problem:
+            raise self._without_key(problem) from problem.__cause__
+
+    async def _complete(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
         if self._stream:
             try:
                 return await self._attempt(request, on_delta, stream=True)
@@ -58,6 +65,15 @@ class HttpProvider:
             raise InvalidReply(
                 f"{self.name} streams though it was asked not to, and the stream can't be kept as it is: {problem}"
             ) from None
+
+    def _without_key(self, problem: ProviderError) -> ProviderError:
+        """Take the key out of all that an error says: some servers repeat what they were sent."""
+        credential = self._endpoint.credential
+        if credential is not None:
+            problem.args = tuple(str(said).replace(credential.secret, _KEY) for said in problem.args)
+            if isinstance(problem, ProviderRefused) and problem.kind is not None:
+                problem.kind = problem.kind.replace(credential.secret, _KEY)
+        return problem
 
     async def _attempt(self, request: ModelRequest, on_delta: OnDelta, *, stream: bool) -> Reply:
         body = self._api.build_request(request, stream=stream)
@@ -99,7 +115,6 @@ class HttpProvider:
             response.headers,
             await _read_body(response, _MAX_ERROR_BYTES, cut=True),
             credential=credential.variable if credential else "whether the server wants a key",
-            secret=credential.secret if credential else "",
         )
 
     def _unreachable(self, problem: httpx2.RequestError) -> ProviderUnreachable:
@@ -108,6 +123,7 @@ class HttpProvider:
         return ProviderUnreachable(
             f"no whole answer from {self.name} at {host}: {type(problem).__name__}: {what}",
             retryable=not isinstance(problem, (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)),
+            sent=not isinstance(problem, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)),
         )
 
     def _open_client(self) -> httpx2.AsyncClient:

@@ -44,13 +44,11 @@ def http_refusal(
     body: bytes,
     *,
     credential: str,
-    secret: str = "",
     now: datetime | None = None,
 ) -> ProviderRefused:
     """Return the error that an HTTP answer with this status stands for.
 
-    `credential` says where the key comes from, for the advice; `secret` is never shown, not even if the API
-    repeats it.
+    `credential` says where the key comes from, for the advice.
     """
     kind, text = _read_error(body)
     overflow = status in (400, 413, 422) and _is_overflow(kind, text)
@@ -58,7 +56,7 @@ def http_refusal(
     asked = headers.get("x-should-retry", "").lower()
     if asked in ("true", "false"):
         retryable = asked == "true"
-    said = one_line(text.replace(secret, "[key]") if secret else text, _SHOWN_CHARACTERS)
+    said = one_line(text, _SHOWN_CHARACTERS)
     detail = f" ({kind})" if kind else ""
     advice = _advice(status, overflow=overflow, credential=credential)
     return ProviderRefused(

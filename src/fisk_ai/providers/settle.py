@@ -1,8 +1,9 @@
 """What may be changed in a turn before it is journaled, and nothing else. Pure.
 
 Format page, "verbatim": text that isn't valid, white space that holds line breaks, call ids that are missing or
-doubled within the turn, arguments that are no usable object, and blank text blocks beside other blocks, which the
-Messages API sends now and then and refuses to take back. Every other byte stays as the provider sent it.
+doubled within the turn, arguments that are no usable object; and what an API sends now and then but refuses to take
+back: blank text blocks beside other blocks, ids and names of tools with characters that it doesn't allow, an empty list
+of calls, calls of a kind that nobody offered. Every other byte stays as the provider sent it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ Fields = dict[str, msgspec.Raw]
 _TOO_DEEP = b'"\\u0000nested too deeply\\u0000"'
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _NO_ARGUMENTS = b"{}"
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_NAME_LENGTH = 64
 
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _fields = msgspec.json.Decoder(Fields)
@@ -104,9 +107,8 @@ def settle_anthropic(content: bytes) -> Settled:
         if kind.endswith("tool_use") and not _is_usable(fields.get("input")):
             changes["input"] = _NO_ARGUMENTS
         if kind == "tool_use":
-            _check_name(fields)
             unusable += [position] if changes else []
-            changes |= _id_change(fields, next(ids))
+            changes |= _name_change(fields) | _id_change(fields, next(ids))
             position += 1
         settled.append(_changed(block, fields, changes))
     kept = [block for block, fields in zip(settled, objects, strict=True) if not _is_blank_text(fields)]
@@ -130,11 +132,19 @@ def settle_openai(message: bytes) -> Settled:
     if _text(fields, "role") != "assistant":
         changes["role"] = b'"assistant"'
     unusable: list[int] = []
-    if (calls := bytes(fields.get("tool_calls", b"null"))) != b"null":
+    calls = bytes(fields.get("tool_calls", b"null"))
+    if calls != b"null" and not read_shape(_items.decode, calls):
+        message = _without(fields, "tool_calls")
+        fields = read_shape(_fields.decode, message)
+    elif calls != b"null":
         settled, unusable = _settled_calls(calls)
         if settled != calls:
             changes["tool_calls"] = settled
     return _checked(_changed(message, fields, changes), unusable, openai.read_turn)
+
+
+def _without(fields: Fields, name: str) -> bytes:
+    return b"{" + b",".join(_quoted(key) + b":" + bytes(raw) for key, raw in fields.items() if key != name) + b"}"
 
 
 def _settled_calls(raw: bytes) -> tuple[bytes, list[int]]:
@@ -144,8 +154,12 @@ def _settled_calls(raw: bytes) -> tuple[bytes, list[int]]:
     unusable: list[int] = []
     settled: list[bytes] = []
     for position, fields in enumerate(objects):
+        if not bytes(fields.get("function", b"null")).startswith(b"{"):
+            unusable.append(position)
+            settled.append(_foreign_call(ids[position], fields))
+            continue
         changes = _id_change(fields, ids[position])
-        function, usable = _settled_function(fields.get("function"))
+        function, usable = _settled_function(bytes(fields["function"]))
         if function is not None:
             changes["function"] = function
         unusable += [] if usable else [position]
@@ -153,23 +167,41 @@ def _settled_calls(raw: bytes) -> tuple[bytes, list[int]]:
     return _respliced(raw, calls, settled), unusable
 
 
-def _settled_function(raw: msgspec.Raw | None) -> tuple[bytes | None, bool]:
+def _foreign_call(call_id: str, fields: Fields) -> bytes:
+    """Return a call of a kind that was never offered as one of a function, to be answered with an error."""
+    kind = _text(fields, "type") or "unnamed"
+    return msgspec.json.encode(
+        {"id": call_id, "type": "function", "function": {"name": sendable_name(kind), "arguments": "{}"}}
+    )
+
+
+def _settled_function(raw: bytes) -> tuple[bytes | None, bool]:
     """Return what must stand instead (None: nothing), and whether the arguments are usable."""
-    if raw is None or bytes(raw) == b"null":
-        return None, False  # a kind of call that nobody asked for: kept, and answered with an error
-    fields = read_shape(_fields.decode, bytes(raw))
-    _check_name(fields)
+    fields = read_shape(_fields.decode, raw)
+    changes = _name_change(fields)
     arguments = bytes(fields.get("arguments", b"null"))
-    if arguments.startswith(b'"') and openai.is_json_object(_text(fields, "arguments").encode()):
-        return None, True
+    usable = True
     if arguments.startswith(b"{") and openai.is_json_object(arguments):
         # Some servers send the object itself; the API takes it back only as text.
-        return _changed(bytes(raw), fields, {"arguments": _quoted(arguments.decode())}), True
-    return _changed(bytes(raw), fields, {"arguments": _quoted("{}")}), False
+        changes["arguments"] = _quoted(arguments.decode())
+    elif not (arguments.startswith(b'"') and openai.is_json_object(_text(fields, "arguments").encode())):
+        changes["arguments"], usable = _quoted("{}"), False
+    return (_changed(raw, fields, changes) if changes else None), usable
+
+
+def sendable_name(name: str) -> str:
+    """Return a tool's name as both APIs take it back; a model may call what nobody offered, named as it likes."""
+    return _NOT_IN_NAMES.sub("_", name)[:_NAME_LENGTH] or "unnamed"
+
+
+def sendable_id(call_id: str) -> str:
+    """Return a call's id as both APIs take it back."""
+    return _NOT_IN_NAMES.sub("_", call_id)
 
 
 def unique_ids(ids: Sequence[str]) -> list[str]:
-    """Return `ids` with a new one for each that is empty or stood before; the same input gives the same ids."""
+    """Return `ids` that can be sent, with a new one for each that is empty or stood before; always the same ones."""
+    ids = [sendable_id(given) for given in ids]
     taken = set(ids) - {""}
     seen: set[str] = set()
     result = []
@@ -203,9 +235,12 @@ def _is_usable(arguments: msgspec.Raw | None) -> bool:
     return True
 
 
-def _check_name(fields: Fields) -> None:
-    if not _text(fields, "name"):
+def _name_change(fields: Fields) -> dict[str, bytes]:
+    name = _text(fields, "name")
+    if not name:
         raise InvalidReply("the model called a tool without naming it; the turn was dropped", retryable=True)
+    settled = sendable_name(name)
+    return {} if settled == name else {"name": _quoted(settled)}
 
 
 def _text(fields: Mapping[str, msgspec.Raw], name: str) -> str:
