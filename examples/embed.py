@@ -10,9 +10,17 @@ from typing import Any
 
 import anyio
 
-from fisk_ai import Agent, Budget, Control, FileStore, ToolContext, tool
-from fisk_ai.agent.events import ToolFinished, TurnRecorded
-from fisk_ai.providers.scripted import ScriptedProvider
+from fisk_ai import (
+    Agent,
+    Budget,
+    Control,
+    FileStore,
+    ScriptedProvider,
+    ToolContext,
+    ToolFinished,
+    TurnRecorded,
+    tool,
+)
 
 TURNS: list[dict[str, Any]] = [
     {"text": "I look the customer up.", "calls": [{"name": "find_customer", "input": {"name": "Ada"}}]},

@@ -3,8 +3,9 @@
     python examples/own_loop.py
 
 The order is the whole point: a turn is appended before its tools start, a result before the next step. `append`
-returns when the record is on disk, and only then it is applied to the state. A new run and a resumed one take the
-same path, because what comes next follows from the state alone.
+returns when the record is on disk, and only then it is applied to the state; `check` comes first, because a journal
+takes a record that makes no sense as well. A new run and a resumed one take the same path, because what comes next
+follows from the state alone.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import msgspec
 
 from fisk_ai import (
     AssistantRecord,
+    Call,
     FileStore,
+    Folding,
     Journal,
-    MetaRecord,
+    Message,
+    Record,
     SequencedRecord,
     TerminalRecord,
     ToolResultRecord,
+    fold,
+    new_meta,
+    tool_result,
 )
-from fisk_ai.fingerprint import make_fingerprint
-from fisk_ai.folding import Folding, fold
-from fisk_ai.messages import Call, Message, tool_result
-from fisk_ai.records import Record
 
 
 class PowerCut(Exception):
@@ -64,7 +67,8 @@ class MyLoop:
         self.record(ToolResultRecord(tool_use_id=call.id, result=msgspec.Raw(result), name=call.name))
 
     def record(self, record: Record) -> None:
-        """Append, then apply: state never runs ahead of the disk."""
+        """Check, append, then apply: state never runs ahead of the disk."""
+        self.folding.check(record)
         seq = self.journal.append(record)
         self.folding.apply(SequencedRecord(seq, record))
 
@@ -84,20 +88,13 @@ def ask_my_model(messages: list[Message], iteration: int) -> AssistantRecord:
     )
 
 
-def meta(run_id: str) -> MetaRecord:
-    """Return the first record: what the run is about and what it depends on."""
-    fingerprint = make_fingerprint(provider="mine", model="mine-1", system_prompt="", tools={})
-    return MetaRecord(
-        version=2, run_id=run_id, created="2026-12-01T00:00:00Z", fingerprint=fingerprint, prompt="Restart web1."
-    )
-
-
 def main() -> None:
     """Start a run that dies in its tool, look at it, and resume it."""
     with tempfile.TemporaryDirectory() as directory:
         store = FileStore(directory)
         print("start")
-        with store.create("restart", meta("restart")) as journal:
+        meta = new_meta("restart", "Restart web1.", provider="mine", model="mine-1")
+        with store.create("restart", meta) as journal:
             try:
                 MyLoop(journal, dies_in_tool=True).run()
             except PowerCut:

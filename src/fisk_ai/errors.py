@@ -194,7 +194,8 @@ class OrphanRunning(StoreError):
 class JournalCorrupt(StoreError):
     """Bytes of a journal that were whole once are damaged, or records contradict each other.
 
-    `line` counts from 1, `offset` is the line's first byte, `seq` is the record's number where it is known.
+    `line` counts from 1, `offset` is the line's first byte, `seq` is the record's number where it is known, and so is
+    `run_id`.
     """
 
     code = "journal_corrupt"
@@ -208,7 +209,9 @@ class JournalCorrupt(StoreError):
         line: int | None = None,
         offset: int | None = None,
         seq: int | None = None,
+        run_id: str | None = None,
     ) -> None:
+        self.run_id = run_id
         self.cause = cause
         self.where = where
         self.line = line
@@ -218,12 +221,15 @@ class JournalCorrupt(StoreError):
         place += [f"byte {offset}"] if offset is not None else []
         place += [f"seq {seq}"] if seq is not None else []
         at = f" at {', '.join(place)}" if place else ""
+        named = f" {run_id}" if run_id else ""
         super().__init__(
-            f"{where} is damaged{at}: {cause}. Nothing was changed. `fisk-ai session verify` tells how much is "
-            f"whole, `fisk-ai session fork --at SEQ` makes a new run of the whole part"
+            f"{where} is damaged{at}: {cause}. Nothing was changed. `fisk-ai session verify{named}` tells how much is "
+            f"whole, `fisk-ai session fork{named} --at SEQ` makes a new run of the whole part"
         )
 
-    def located(self, where: str, line: int | None = None, offset: int | None = None) -> JournalCorrupt:
+    def located(
+        self, where: str, line: int | None = None, offset: int | None = None, run_id: str | None = None
+    ) -> JournalCorrupt:
         """Return the same finding with the place that only the reader of the file knows."""
         return JournalCorrupt(
             self.cause,
@@ -231,6 +237,7 @@ class JournalCorrupt(StoreError):
             line=self.line if line is None else line,
             offset=self.offset if offset is None else offset,
             seq=self.seq,
+            run_id=self.run_id if run_id is None else run_id,
         )
 
 
@@ -399,9 +406,13 @@ class ProviderError(FiskError):
 
 
 class ProviderUnreachable(ProviderError):
-    """No connection, or the connection broke or took too long."""
+    """No connection, or the connection broke or took too long. `sent` is false if no request can have arrived."""
 
     code = "provider_unreachable"
+
+    def __init__(self, message: str, *, retryable: bool = False, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(message, retryable=retryable)
 
 
 class ProviderRefused(ProviderError):

@@ -21,6 +21,7 @@ from fisk_ai.records import (
     Fingerprint,
     ForkedFrom,
     MetaRecord,
+    Record,
     SequencedRecord,
     TerminalRecord,
     ToolResultRecord,
@@ -75,8 +76,9 @@ class Turn:
         The parallel group starts where its first member stands. The loop runs by this order and the fold tells
         from it what may have run, so there is one definition.
         """
-        side_by_side = tuple(call for call in self.calls if call.position in self.parallel)
-        alone = [(call,) for call in self.calls if call not in side_by_side]
+        together = frozenset(self.parallel)
+        side_by_side = tuple(call for call in self.calls if call.position in together)
+        alone = [(call,) for call in self.calls if call.position not in together]
         groups = [side_by_side, *alone] if side_by_side else alone
         return tuple(sorted(groups, key=lambda group: group[0].position))
 
@@ -103,6 +105,8 @@ class RunState:
     run_id: str
     created: str
     fingerprint: Fingerprint
+    fingerprint_seq: int
+    """Of the record that the fingerprint stands in: 1, or that of the last forced resume's mark."""
     prompt: str
     interactive: bool
     messages: tuple[Message, ...]
@@ -138,6 +142,8 @@ class Folding:
 
     meta: MetaRecord | None = None
     fingerprint: Fingerprint | None = None
+    fingerprint_seq: int = 0
+    """Of the record that the fingerprint stands in."""
     last_seq: int = 0
     terminal: TerminalRecord | None = None
     last_turn: Turn | None = None
@@ -182,6 +188,15 @@ class Folding:
         self.terminal = payload if isinstance(payload, TerminalRecord) else None
         self.last_seq = record.seq
 
+    def check(self, record: Record) -> None:
+        """Raise what `apply` would raise if this were the next record; the state stays as it is.
+
+        For loops of your own: check, append, apply. A journal takes any valid record, also one that contradicts
+        those before it, and is then damaged for good. Costs as much as `apply`, however long the run is.
+        """
+        probe = replace(self, messages=[], _user_blocks=[], _results=dict(self._results))
+        probe.apply(SequencedRecord(self.last_seq + 1, record))
+
     def _after_meta(self, payload: AssistantRecord | ToolResultRecord | UserRecord | TerminalRecord, seq: int) -> None:
         match payload:
             case AssistantRecord():
@@ -191,13 +206,14 @@ class Folding:
             case UserRecord():
                 self._user(payload, seq)
             case TerminalRecord():
-                self.fingerprint = payload.fingerprint or self.fingerprint
+                if payload.fingerprint is not None:
+                    self.fingerprint, self.fingerprint_seq = payload.fingerprint, seq
 
     def _meta(self, meta: MetaRecord, seq: int) -> None:
         if self.meta is not None:
             raise self._corrupt("a second meta record", seq)
         self.meta = meta
-        self.fingerprint = meta.fingerprint
+        self.fingerprint, self.fingerprint_seq = meta.fingerprint, seq
         self._user_blocks = [msgspec.json.encode({"type": "text", "text": meta.prompt})]
 
     def _assistant(self, record: AssistantRecord, seq: int) -> None:
@@ -300,14 +316,14 @@ class Folding:
         if self._open is None or self.last_turn is None:
             return None
         unanswered = tuple(call for call in self.last_turn.calls if call.id not in self._results)
-        return Pending(self.last_turn, self._open, dict(self._results), unanswered, self._ambiguous(unanswered))
+        return Pending(self.last_turn, self._open, dict(self._results), unanswered, self._ambiguous())
 
-    def _ambiguous(self, unanswered: tuple[Call, ...]) -> tuple[Call, ...]:
+    def _ambiguous(self) -> tuple[Call, ...]:
         assert self.last_turn is not None
         if self.terminal is not None and self.terminal.reason != "error":
             return ()
         for group in self.last_turn.groups():
-            if started := tuple(call for call in group if call in unanswered):
+            if started := tuple(call for call in group if call.id not in self._results):
                 # Calls that never run are answered before anything of their group starts.
                 return () if any(self.last_turn.never_runs(call) for call in started) else started
         return ()
@@ -325,6 +341,7 @@ class Folding:
             run_id=self.meta.run_id,
             created=self.meta.created,
             fingerprint=self.fingerprint,
+            fingerprint_seq=self.fingerprint_seq,
             prompt=self.meta.prompt,
             interactive=self.meta.interactive,
             messages=tuple(self.conversation()),

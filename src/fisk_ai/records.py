@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -15,6 +15,9 @@ VERSION = 2
 """The version that new journals have. Versions only ever add records or optional fields."""
 
 Reason = Literal["completed", "suspended", "error", "budget", "max_iterations"]
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""A number of tokens; a negative one would stretch a budget."""
 
 MAX_TERMINAL_MESSAGE_BYTES = 4096
 
@@ -85,10 +88,10 @@ class AssistantRecord(Payload, frozen=True, kw_only=True):
     """The provider's own message."""
     stop_reason: str = _always_written("")
     """In the vocabulary of the Messages API."""
-    in_tokens: int = _always_written(0)
-    out_tokens: int = _always_written(0)
-    cache_read_tokens: int = 0
-    cache_create_tokens: int = 0
+    in_tokens: Count = _always_written(0)
+    out_tokens: Count = _always_written(0)
+    cache_read_tokens: Count = 0
+    cache_create_tokens: Count = 0
     duration_ms: int | None = None
     response_id: str | None = None
     parallel: tuple[int, ...] = ()

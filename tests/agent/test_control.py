@@ -124,7 +124,7 @@ async def test_a_suspend_lets_the_running_tool_end_and_keeps_its_result(effects:
         asked.set()
 
     stage = bench(effects, calling("slow", "slow"), ANSWER)
-    agent = stage.agent([FunctionTool(slow)])
+    agent = stage.agent([FunctionTool(slow, description="Is slow")])
     stage.hook = on(events.ToolStarted, ask, way)
     result = await stage.run(agent, control=control)
     assert (result.reason, effects.names) == ("suspended", ["slow"])
@@ -260,7 +260,7 @@ async def test_the_wait_for_a_tool_of_the_dead_runner_is_left_at_once(
     with pytest.raises(Crash):
         await stage.run(stage.agent([effect_tool("a", effects, dies=True)]))
     before = stage.bytes
-    monkeypatch.setattr(MemoryJournal, "find_orphan", lambda _self: Orphan("a", 1, is_same=False))
+    monkeypatch.setattr(MemoryJournal, "find_orphans", lambda _self: [Orphan("a", 1, is_same=False)])
     control = Control()
     stage.hook = on(events.OrphanFound, control.abort if abort else control.suspend, from_a_thread)
     agent = stage.agent([effect_tool("a", effects)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from fisk_ai.agent.decide import (
     dead_end,
     decide,
 )
+from fisk_ai.errors import ConfigError
 from fisk_ai.folding import Counters, Pending, Turn
 from fisk_ai.messages import Call, Message
 
@@ -122,7 +124,8 @@ def test_an_answer_completes(reason: str) -> None:
 
 
 def test_an_answer_completes_although_a_suspend_was_asked_for_and_no_budget_is_left() -> None:
-    assert after(answered("end_turn"), suspend=True, budget=Budget(0, 0)) == Finish("completed")
+    spent = answered("end_turn", counters=Counters(model_calls=1, in_tokens=1))
+    assert after(spent, suspend=True, budget=Budget(1, 1)) == Finish("completed")
 
 
 @pytest.mark.parametrize("reason", ["refusal", "max_tokens", "content_filter", "model_context_window_exceeded"])
@@ -175,7 +178,16 @@ def test_iterations_count_against_the_budget() -> None:
 
 
 def test_a_used_up_budget_leaves_no_call_unanswered() -> None:
-    assert after(open_turn(call(0)), budget=Budget(0, 0)) == RunCalls((call(0),))
+    spent = replace(open_turn(call(0)), counters=Counters(model_calls=1, in_tokens=1))
+    assert after(spent, budget=Budget(1, 1)) == RunCalls((call(0),))
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "9"])
+def test_a_limit_is_a_positive_whole_number(limit: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Budget(limit, limit)
+    assert len(refused.value.problems) == 2
+    assert repr(limit) in refused.value.problems[0]
 
 
 def test_a_dead_end_is_one_only_while_it_is_the_last_word() -> None:

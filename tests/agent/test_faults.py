@@ -142,7 +142,7 @@ async def test_a_result_that_may_not_be_kept_is_replaced_by_a_note_so_that_its_c
 
     monkeypatch.setattr("fisk_ai.codec.MAX_LINE_BYTES", 4000)
     stage = bench(effects, calling("large"), ANSWER)
-    result = await stage.run(stage.agent([FunctionTool(large)]))
+    result = await stage.run(stage.agent([FunctionTool(large, description="Is large")]))
     assert result.reason == "completed"
     assert effects.names == ["large"]
     [finished] = stage.told(events.ToolFinished)

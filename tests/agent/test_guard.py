@@ -290,3 +290,17 @@ def test_a_journal_that_does_not_name_its_tools_leaves_every_call_in_doubt() -> 
 def test_a_forced_mark_says_nothing_about_the_tools_before_it() -> None:
     without_a = resume_mark(prints(B))
     assert doubt(state_of(turn("a"), without_a), B) == {"call_0": OUTCOME_UNKNOWN}
+
+
+def test_a_call_that_may_have_run_under_other_tools_stays_in_doubt_after_a_forced_resume() -> None:
+    opened = turn("b", "a", parallel=(0, 1))
+    without = prints(A)
+    state = state_of(opened, resume_mark(without), result("call_1"))
+    passage = check_resume(state, without, {"a": A})
+    assert dict(passage.doubt) == {"call_0": OUTCOME_UNKNOWN}
+
+
+def test_a_chat_of_version_one_is_refused_before_anything_is_written() -> None:
+    state = state_of(turn(stop_reason="end_turn"), TerminalRecord(reason="suspended"), version=1)
+    with pytest.raises(UnsupportedFormat, match=r"a chat.*fork"):
+        check_resume(replace(state, interactive=True), prints(), TOOLS)

@@ -50,7 +50,7 @@ async def test_a_tool_finds_its_own_call_on_disk_before_it_does_anything(tmp_pat
         return "looked"
 
     stage = bench(Effects(tmp_path / "effects"), calling("look", "look"), ANSWER, store=store)
-    await stage.run(stage.agent([FunctionTool(look)]))
+    await stage.run(stage.agent([FunctionTool(look, description="Looks")]))
     assert found == [["call_0_0", "call_0_1"], ["call_0_1"]]
 
 
@@ -75,7 +75,7 @@ async def test_each_step_is_written_and_synced_before_the_next_one_starts(tmp_pa
             disk.log.append(f"tool {name}")
             return "done"
 
-        return FunctionTool(work, name=name)
+        return FunctionTool(work, name=name, description=f"Does {name}")
 
     model = LoggedModel([calling("a", "b"), {"text": "Done"}], disk.log)
     agent = Agent("scripted", provider=model, tools=[tool("a"), tool("b")], store=store)
@@ -214,7 +214,11 @@ async def test_a_parallel_group_runs_side_by_side_and_before_what_comes_after_it
         log.append("alone")
         return "done"
 
-    tools = [FunctionTool(first, parallel=True), FunctionTool(second, parallel=True), FunctionTool(alone)]
+    tools = [
+        FunctionTool(first, description="Is first", parallel=True),
+        FunctionTool(second, description="Is second", parallel=True),
+        FunctionTool(alone, description="Is alone"),
+    ]
     stage = bench(Effects(tmp_path / "effects"), calling("first", "alone", "second"), ANSWER)
     await stage.run(stage.agent(tools))
     assert set(log[:2]) == {"first starts", "second starts"}
@@ -249,7 +253,7 @@ async def test_thirty_two_calls_that_finish_at_once_make_thirty_two_whole_record
 
     store = FileStore(str(tmp_path / "runs"))
     stage = bench(Effects(tmp_path / "effects"), calling(*["big"] * 32), ANSWER, store=store)
-    await stage.run(stage.agent([FunctionTool(big, parallel=True)]))
+    await stage.run(stage.agent([FunctionTool(big, description="Is big", parallel=True)]))
     with stage.journal() as journal:
         records = journal.records()
     assert [each.seq for each in records] == list(range(1, 37))

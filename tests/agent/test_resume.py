@@ -357,7 +357,7 @@ async def test_a_doubtful_call_whose_arguments_no_longer_fit_is_not_said_to_have
     def stricter(what: int) -> str:
         return "done"
 
-    tool = FunctionTool(stricter, name="a")
+    tool = FunctionTool(stricter, name="a", description="Does a")
     await stage.resume(stage.agent([tool]), ResumeOptions(force=True))
     told = next(record for record in records_of(stage) if isinstance(record, ToolResultRecord))
     assert b"It may have taken effect" in bytes(told.result)
@@ -371,7 +371,7 @@ async def test_a_tool_sees_the_run_and_the_call_it_works_for(effects: Effects) -
         return "looked"
 
     stage = bench(effects, calling("look"), ANSWER)
-    await stage.run(stage.agent([FunctionTool(look)]))
+    await stage.run(stage.agent([FunctionTool(look, description="Looks")]))
     assert seen == [(RUN, "call_0_0")]
 
 

@@ -210,7 +210,7 @@ def turn(text: str = "", *calls: str, seq: int = 0, stop: str | None = None, too
 
 def result(call: str, text: str = "noted") -> ToolResultRecord:
     """Return the result of a call."""
-    return ToolResultRecord(tool_use_id=call, result=msgspec.Raw(tool_result(call, text)), name="note")
+    return ToolResultRecord(tool_use_id=call, result=msgspec.Raw(tool_result(call, text)), name="note", duration_ms=10)
 
 
 def end(reason: Reason, message: str | None = None) -> TerminalRecord:

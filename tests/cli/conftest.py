@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,7 +36,12 @@ def inline(
 
         def run(*args: str) -> Done:
             capfdbinary.readouterr()
-            code = run_command_line(args)
+            streams = sys.stdout
+            try:
+                code = run_command_line(args)
+            finally:
+                sys.stdout = streams
+                terminal.stdout.release()
             found = capfdbinary.readouterr()
             assert not terminal.stdout.failed
             assert b"Traceback" not in found.err, found.err

@@ -139,8 +139,9 @@ def test_show_names_calls_and_counters_for_people_and_programs(bench: Bench, inl
         in shown
     )
     assert "to do:    note (not started)" in shown
-    assert "you: hello\nmodel: Noting.\ncall: note " in shown
-    assert shown.endswith("go on with:\n  fisk-ai run --resume r\n")
+    assert '   1 you: hello\n   2 model: Noting.\n     > note {"what":"a"}\n' in shown
+    assert "   3   note ok 0.0 s: noted\n       note: no result; it may have run\n       note: not started\n" in shown
+    assert shown.endswith("go on with (with the --config it was started with):\n  fisk-ai run --resume r\n")
 
 
 def test_show_says_what_a_run_waits_for_and_why_it_ended(bench: Bench, inline: Inline) -> None:
@@ -162,8 +163,8 @@ def test_show_says_what_a_run_waits_for_and_why_it_ended(bench: Bench, inline: I
 
 def test_long_results_are_shortened_unless_all_is_asked_for(bench: Bench, inline: Inline) -> None:
     bench.stored("r", turn("Noting.", "a"), result("a", "\n".join(f"line {number}" for number in range(40))))
-    assert "line 11\n    ... 28 more lines" in inline("session", "show", "r").text
-    assert "    line 39\n" in inline("session", "show", "r", "--full").text
+    assert "line 11\n         ... 28 more lines" in inline("session", "show", "r").text
+    assert "         line 39\n" in inline("session", "show", "r", "--full").text
 
 
 def test_damaged_run_is_shown_as_far_as_it_is_whole_with_exit_7(bench: Bench, inline: Inline) -> None:

@@ -152,7 +152,7 @@ def test_tools_side_by_side_are_told_apart_and_what_never_started_is_named(bench
     bench.agent([{"text": "Go.", "calls": calls}, {"text": "Fine."}], [side])
     shown = bench.cli("run", "hello").err.splitlines()
     assert sorted(line.partition(" ok ")[0] for line in shown if " ok " in line) == ["  note", "  note"]
-    assert any(line.startswith("> absent (not started): Not run: there is no tool named 'absent'") for line in shown)
+    assert any(line.startswith("> absent (not started): there is no tool named 'absent'") for line in shown)
 
 
 def test_failure_of_the_program_itself_is_one_line_that_says_how_to_go_on(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -200,6 +201,52 @@ def test_chat_at_its_input_is_suspended_by_ctrl_c_with_exit_3(bench: Bench, scre
     assert bench.store.load("r").counters.model_calls == 1
 
 
+@pytest.mark.parametrize("how", ["key", "signal"])
+def test_chat_that_is_not_stored_is_aborted_by_ctrl_c_with_exit_130(bench: Bench, screen: Open, how: str) -> None:
+    bench.agent(ANSWERS)
+    chat = screen("run", "--chat", "hello")
+    chat.until_input()
+    if how == "key":
+        chat.type(CTRL_C)
+    else:
+        chat.process.kill(signal.SIGTERM)
+    assert chat.end() == 130
+    assert "nothing of it was stored" in chat.text
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_chat_says_how_it_is_left_before_its_first_line(bench: Bench, screen: Open, term: str) -> None:
+    bench.agent(ANSWERS)
+    chat = screen("run", "--chat", TERM=term)
+    chat.until_input()
+    assert chat.lines[-2:] == ["a chat: /end completes it, Ctrl-D leaves it", "you>"]
+    chat.type("hello\r")
+    chat.until("Answer 1.")
+    chat.until_input()
+    assert chat.text.count("a chat: ") == 1
+    chat.type(CTRL_D)
+    assert chat.end() == 0
+
+
+def test_answer_of_a_run_whose_tools_print_is_seen_once(bench: Bench, screen: Open) -> None:
+    bench.agent(WAITING, [])
+    (bench.directory / "loud.py").write_text("def slow() -> str:\n    'd'\n    print('printed')\n    return 'done'\n")
+    config = json.loads((bench.directory / "agent.yaml").read_text())
+    config["tools"] = {"python": ["loud:slow"]}
+    (bench.directory / "agent.yaml").write_text(json.dumps(config))
+    run = screen("run", "hello")
+    assert run.end() == 0
+    assert run.lines == ["I wait.", "> slow {}", "printed", "  ok 0.0 s: done", "The answer is 42."]
+
+
+def test_summary_is_wrapped_between_words(bench: Bench, screen: Open) -> None:
+    bench.stored("r", turn("Done."), end("completed"))
+    shown = screen("session", "show", "r", columns=40)
+    assert shown.end() == 0
+    assert "used:     1 model call, 0 tool calls, 15" in shown.lines
+    assert "          tokens (input 10, output 5)" in shown.lines
+
+
 def test_ctrl_c_before_the_first_word_leaves_no_run(bench: Bench, screen: Open) -> None:
     chat = screen("run", "--chat", "--checkpoint")
     chat.until_input()
@@ -241,9 +288,13 @@ def _in_doubt(bench: Bench) -> None:
     bench.stored("r", turn("Go.", "a"))
 
 
-@pytest.mark.parametrize(
-    ("choice", "code", "ran"), [("rerun", 0, 1), ("skip", 0, 0), ("leave", 5, 0), ("", 5, 0), (CTRL_C, 130, 0)]
-)
+DECISIONS = [
+    *(("rerun", 0, 1), ("r", 0, 1), ("skip", 0, 0), ("s", 0, 0)),
+    *(("leave", 5, 0), ("l", 5, 0), ("", 5, 0), (CTRL_C, 130, 0)),
+]
+
+
+@pytest.mark.parametrize(("choice", "code", "ran"), DECISIONS)
 def test_operator_decides_about_a_call_in_doubt(bench: Bench, screen: Open, choice: str, code: int, ran: int) -> None:
     _in_doubt(bench)
     before = bench.snapshot()
@@ -254,7 +305,7 @@ def test_operator_decides_about_a_call_in_doubt(bench: Bench, screen: Open, choi
     asked.type(f"{choice}\r")
     assert asked.end() == code
     assert len(bench.effects) == ran
-    if choice not in ("rerun", "skip"):
+    if choice not in ("rerun", "r", "skip", "s"):
         assert bench.snapshot() == before
     if code == 5:
         assert "--on-crash skip" in asked.text.replace("\n", "")
@@ -295,5 +346,5 @@ def test_run_in_progress_is_shown_as_such(bench: Bench, screen: Open) -> None:
     crashed = bench.cli("session", "show", "r")
     assert "status:   interrupted" in crashed.text
     assert "in doubt: slow (call call_0_0) may have run; its idempotency key is" in crashed.text
-    assert crashed.text.endswith("go on with:\n  fisk-ai run --resume r\n")
+    assert crashed.text.endswith("go on with (with the --config it was started with):\n  fisk-ai run --resume r\n")
     Path(bench.directory, "go").touch()

@@ -32,8 +32,10 @@ from tests.strategies import (
     ended,
     fingerprint,
     follow_up,
+    foreign_lines,
     meta,
     result,
+    scan,
     sequenced,
     turn,
 )
@@ -474,3 +476,69 @@ def test_the_state_says_what_meta_said() -> None:
     assert (state.version, state.run_id, state.created) == (2, RUN_ID, CREATED)
     assert (state.prompt, state.interactive) == ("report on the ORDERS stream", True)
     assert (state.last_seq, state.next_iteration, state.pending, state.terminal) == (1, 0, None, None)
+
+
+CONTRADICTIONS: list[tuple[list[Record], Record]] = [
+    ([], turn("a")),
+    ([meta()], meta()),
+    ([meta(), turn("a")], turn("b")),
+    ([meta(), turn("a")], follow_up("more")),
+    ([meta(), turn("a")], result("b")),
+    ([meta(), turn("a", "b"), result("a")], result("a")),
+    ([meta(), answer()], result("a")),
+    ([meta(), answer(), ended("completed")], follow_up("more")),
+]
+
+
+@pytest.mark.parametrize(("records", "record"), CONTRADICTIONS)
+def test_a_check_raises_what_apply_would_raise(records: list[Record], record: Record) -> None:
+    folding = Folding()
+    for each in sequenced(records):
+        folding.apply(each)
+    before = repr(folding)
+    with pytest.raises(JournalCorrupt) as checked:
+        folding.check(record)
+    assert repr(folding) == before
+    with pytest.raises(JournalCorrupt) as applied:
+        folding.apply(SequencedRecord(len(records) + 1, record))
+    assert str(checked.value) == str(applied.value)
+
+
+def test_a_check_of_what_fits_changes_nothing() -> None:
+    records: list[Record] = [
+        *(meta(interactive=True), turn("a", "b"), result("b"), result("a"), turn("c", stop_reason="max_tokens")),
+        *(result("c"), answer(), ended("suspended"), resume_mark(fingerprint("other")), follow_up("more")),
+        *(follow_up("and more"), turn(stop_reason="pause_turn"), answer(), ended("completed")),
+    ]
+    folding = Folding()
+    for each in sequenced(records):
+        before, conversation = repr(folding), folding.conversation()
+        folding.check(each.record)
+        assert (repr(folding), folding.conversation()) == (before, conversation)
+        folding.apply(each)
+
+
+def test_a_check_costs_the_same_in_a_long_run() -> None:
+    folding = Folding()
+    records: list[Record] = [meta(), *[answer() for _ in range(500)]]
+    for each in sequenced(records):
+        folding.apply(each)
+    copied: list[object] = []
+
+    class Watched(list[Any]):
+        def __iter__(self) -> Any:
+            copied.append(self)
+            return super().__iter__()
+
+    folding.messages = Watched(folding.messages)
+    folding.check(answer())
+    assert copied == []
+
+
+@pytest.mark.parametrize("kind", ["in_tokens", "out_tokens", "cache_read_tokens", "cache_create_tokens"])
+def test_a_negative_number_of_tokens_is_damage(kind: str) -> None:
+    lines = foreign_lines(meta(checksums=False), turn())
+    payload = json.loads(lines[1])
+    payload["assistant"][kind] = -1
+    with pytest.raises(JournalCorrupt):
+        scan(lines[0].rstrip(b"\n") + b"\n" + json.dumps(payload).encode() + b"\n")

@@ -77,6 +77,42 @@ def test_the_living_tool_can_be_ended(tmp_path: Path) -> None:
     assert words(place) == ["start", "start", "end"]
 
 
+@pytest.fixture
+def side_by_side(tmp_path: Path) -> Workplace:
+    """A run whose runner was killed while two parallel tools work."""
+    tools = [
+        shell_tool(name, f"echo $$ >> groups; {WHILE_HELD}", parallel=True, timeout="300ms")
+        for name in ("left", "right")
+    ]
+    place = Workplace(tmp_path, SCRIPTED, tools)
+    place.scripted([{"calls": [{"name": "left"}, {"name": "right"}]}, {"text": "All is well."}])
+    (tmp_path / "hold").touch()
+    process = place.begin()
+    until(lambda: len(groups(place)) == 2, "the tools' start")
+    process.kill()
+    assert place.ambiguous == ["left", "right"]
+    return place
+
+
+def test_all_living_tools_of_a_parallel_group_are_named(side_by_side: Workplace) -> None:
+    process = side_by_side.resume()
+    assert process.finishes() == (6, "")
+    *told, refused = process.stderr.splitlines()
+    for each in ("left", "right", *map(str, groups(side_by_side))):
+        assert each in refused
+        assert any(each in line for line in told)
+
+
+def test_all_living_tools_of_a_parallel_group_can_be_ended(side_by_side: Workplace) -> None:
+    first = groups(side_by_side)
+    process = side_by_side.resume("--orphan", "kill")
+    until(lambda: len(groups(side_by_side)) == 4, "the repeats")
+    assert not any(map(is_alive, first))
+    (side_by_side.directory / "hold").unlink()
+    assert process.finishes() == ALL_IS_WELL
+    assert words(side_by_side) == ["start"] * 4 + ["end"] * 2
+
+
 def test_the_living_tool_can_be_ignored(tmp_path: Path) -> None:
     place = orphaned(tmp_path)
     process = place.resume("--orphan", "ignore")

@@ -7,6 +7,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ from fisk_ai.errors import (
     UnsupportedFormat,
 )
 from fisk_ai.folding import fold
-from fisk_ai.records import AssistantRecord, resume_mark
+from fisk_ai.records import AssistantRecord, SequencedRecord, resume_mark
 from fisk_ai.stores import Journal, Store
 from tests.stores.benches import Bench, read, unchanged
 from tests.strategies import (
@@ -327,6 +328,16 @@ class StoreContract:
             with unchanged(store, RUN_ID), pytest.raises(RecordRefused):
                 journal.append(ended("error", "\ud800"))
             assert journal.append(ended("error", "fine")) == 2
+
+    @pytest.mark.parametrize("value", ["text", None, {"reason": "error"}, SequencedRecord(2, ended())])
+    def test_what_is_no_record_is_a_type_error_and_does_no_harm(self, store: Store, value: Any) -> None:
+        with store.create(RUN_ID, meta()) as journal:
+            with (
+                unchanged(store, RUN_ID),
+                pytest.raises(TypeError, match=rf"TerminalRecord\), not {type(value).__name__}"),
+            ):
+                journal.append(value)
+            assert journal.append(ended()) == 2
 
     def test_a_first_record_that_is_refused_leaves_no_run(self, store: Store) -> None:
         with pytest.raises(RecordRefused):

@@ -7,8 +7,11 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +31,9 @@ def journal(store: FileStore) -> Iterator[FileJournal]:
         yield opened
 
 
-def start(journal: FileJournal, *, noted: bool = True) -> subprocess.Popen[bytes]:
+def start(journal: FileJournal, name: str = "du", *, noted: bool = True) -> subprocess.Popen[bytes]:
     """Start a tool as a runner would, and forget it as one that dies does."""
-    with journal.guard_call("du", "toolu_1", 60.0) as guard:
+    with journal.guard_call(name, "toolu_1", 60.0) as guard:
         assert guard is not None
         tool = subprocess.Popen(["sleep", "60"], pass_fds=[guard.descriptor], process_group=0)
         if noted:
@@ -44,10 +47,10 @@ def end(tool: subprocess.Popen[bytes]) -> None:
 
 
 def test_without_a_tool_there_is_no_orphan(journal: FileJournal) -> None:
-    assert journal.find_orphan() is None
+    assert not journal.find_orphans()
     with journal.guard_call("du", "toolu_1", 60.0):
         pass
-    assert journal.find_orphan() is None
+    assert not journal.find_orphans()
 
 
 def test_a_living_tool_is_named_until_it_ends(store: FileStore, journal: FileJournal) -> None:
@@ -55,14 +58,14 @@ def test_a_living_tool_is_named_until_it_ends(store: FileStore, journal: FileJou
     journal.close()
     with store.open(RUN_ID) as again:
         for _ in range(2):
-            assert again.find_orphan() == Orphan("du", tool.pid, is_same=True)
+            assert again.find_orphans() == (Orphan("du", tool.pid, is_same=True),)
         end(tool)
-        assert again.find_orphan() is None
+        assert not again.find_orphans()
 
 
 def test_a_tool_that_was_not_noted_yet_is_seen_all_the_same(journal: FileJournal) -> None:
     tool = start(journal, noted=False)
-    assert journal.find_orphan() == Orphan("du", None, is_same=False)
+    assert journal.find_orphans() == (Orphan("du", None, is_same=False),)
     end(tool)
 
 
@@ -73,7 +76,7 @@ def test_what_a_tool_left_behind_is_seen_but_is_not_the_tool(journal: FileJourna
         gone = subprocess.Popen(["true"], process_group=0)
         guard.started(gone.pid)
         gone.wait()
-    assert journal.find_orphan() == Orphan("du", gone.pid, is_same=False)
+    assert journal.find_orphans() == (Orphan("du", gone.pid, is_same=False),)
     end(left)
 
 
@@ -81,8 +84,7 @@ def test_what_a_tool_left_behind_is_seen_but_is_not_the_tool(journal: FileJourna
 def test_a_note_that_says_nothing_does_not_hide_the_tool(journal: FileJournal, directory: Path, content: bytes) -> None:
     tool = start(journal)
     (directory / f"{RUN_ID}.tools").write_bytes(content)
-    orphan = journal.find_orphan()
-    assert orphan is not None
+    [orphan] = journal.find_orphans()
     assert not orphan.is_same
     end(tool)
 
@@ -105,8 +107,8 @@ def test_calls_side_by_side_hold_it_together(journal: FileJournal) -> None:
         assert first is not None
         assert second is not None
         assert first.descriptor != second.descriptor
-        assert journal.find_orphan() is not None
-    assert journal.find_orphan() is None
+        assert journal.find_orphans()
+    assert not journal.find_orphans()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dangling link"])
@@ -117,7 +119,7 @@ def test_nothing_else_is_taken_for_a_tools_lock(
     target.write_bytes(b"")
     objects(target)[kind](directory / f"{RUN_ID}.tools")
     with pytest.raises(NotPermitted):
-        journal.find_orphan()
+        journal.find_orphans()
     with pytest.raises(NotPermitted), journal.guard_call("du", "a", 1.0):
         pass
     assert target.read_bytes() == b""
@@ -135,20 +137,68 @@ def test_a_tools_lock_that_cannot_be_had_is_not_permitted(
 
 
 def test_a_full_disk_leaves_the_lock_without_a_note(journal: FileJournal, disk: FaultyDisk) -> None:
-    disk.faults = [Fault("overwrite", 1, errno.ENOSPC, ".tools", from_then_on=True)]
+    disk.faults = [Fault("write", 1, errno.ENOSPC, ".tools", from_then_on=True)]
     tool = start(journal)
-    assert journal.find_orphan() == Orphan(None, None, is_same=False)
+    assert journal.find_orphans() == (Orphan(None, None, is_same=False),)
     end(tool)
 
 
-def test_the_note_says_which_call_it_is(journal: FileJournal, directory: Path) -> None:
+def notes(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / f"{RUN_ID}.tools").read_bytes().splitlines()]
+
+
+def test_the_notes_say_which_call_it_is(journal: FileJournal, directory: Path) -> None:
     tool = start(journal)
-    noted = json.loads((directory / f"{RUN_ID}.tools").read_bytes())
-    assert noted == {
-        "tool": "du",
-        "tool_use_id": "toolu_1",
-        "timeout_s": 60.0,
-        "pgid": tool.pid,
-        "started": start_time(tool.pid),
-    }
+    call = {"tool": "du", "tool_use_id": "toolu_1", "timeout_s": 60.0}
+    assert notes(directory) == [call, {**call, "pgid": tool.pid, "started": start_time(tool.pid)}]
     end(tool)
+
+
+def test_every_call_of_a_parallel_group_is_found_again(store: FileStore, journal: FileJournal) -> None:
+    tools = {name: start(journal, name) for name in ("du", "df", "ls")}
+    journal.close()
+    end(tools["df"])
+    with store.open(RUN_ID) as again:
+        assert again.find_orphans() == tuple(Orphan(each, tools[each].pid, is_same=True) for each in ("du", "ls"))
+        end(tools["ls"])
+        assert again.find_orphans() == (Orphan("du", tools["du"].pid, is_same=True),)
+        end(tools["du"])
+        assert not again.find_orphans()
+
+
+def test_the_notes_begin_anew_when_nobody_holds_them(journal: FileJournal, directory: Path) -> None:
+    end(start(journal, "du"))
+    left = start(journal, "df")
+    with journal.guard_call("ls", "toolu_1", 60.0):
+        assert [note["tool"] for note in notes(directory)] == ["df", "df", "ls"]
+    end(left)
+    with journal.guard_call("ls", "toolu_2", 60.0):
+        assert [note["tool_use_id"] for note in notes(directory)] == ["toolu_2"]
+
+
+def test_only_the_end_of_long_notes_is_read(journal: FileJournal, directory: Path) -> None:
+    with (directory / f"{RUN_ID}.tools").open("wb") as file:
+        file.write(b'{"tool":"old"}\n' * 100_000)
+    (directory / f"{RUN_ID}.tools").chmod(0o600)
+    daemon = start(journal, noted=False)
+    with (directory / f"{RUN_ID}.tools").open("ab") as file:
+        file.write(b'{"tool":"old"}\n' * 100_000)
+    tool = start(journal, "df")
+    assert journal.find_orphans() == (Orphan("df", tool.pid, is_same=True),)
+    end(tool)
+    end(daemon)
+
+
+def test_calls_that_begin_at_once_in_many_threads_all_hold_it(journal: FileJournal, directory: Path) -> None:
+    begun = threading.Barrier(8)
+
+    def call(number: int) -> None:
+        begun.wait(10)
+        with journal.guard_call("du", str(number), 1.0):
+            assert journal.find_orphans()
+            begun.wait(10)
+
+    with ThreadPoolExecutor(8) as pool:
+        for ended in [pool.submit(call, number) for number in range(8)]:
+            ended.result(20)
+    assert {note["tool_use_id"] for note in notes(directory)} == {str(number) for number in range(8)}

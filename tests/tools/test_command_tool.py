@@ -102,27 +102,28 @@ async def test_missing_optional_parameter_gives_its_default_or_drops_the_argumen
         (["echo", "{x}"], {"x": {"type": "txt"}}, ["not a JSON schema", "txt"]),
         (["echo", "{x}"], {"x": {"type": "integer", "default": "a"}}, ["a default doesn't fit: x: expected integer"]),
         (["echo", "{x}"], {"x": {"maximum": math.inf}}, ["not a JSON schema"]),
+        ("echo hello", {}, ["argv is a list of arguments, not one text"]),
         (["echo", "{x y}"], {"x y": TEXT}, ["a parameter's name is"]),
     ],
 )
 def test_mistakes_in_the_declaration_are_all_named(
-    argv: list[str], parameters: dict[str, dict[str, Any]], problems: list[str]
+    argv: list[str] | str, parameters: dict[str, dict[str, Any]], problems: list[str]
 ) -> None:
     with pytest.raises(ToolSetupError) as refused:
-        CommandTool("bad", "", argv, parameters)
+        CommandTool("bad", "Does it", argv, parameters)
     assert all(problem in str(refused.value) for problem in problems), refused.value
     assert "tool 'bad'" in str(refused.value)
 
 
 def test_bad_name_on_crash_and_time_limit_are_named_together() -> None:
     with pytest.raises(ToolSetupError) as refused:
-        CommandTool("no spaces", "", ["true"], {}, on_crash="retry", timeout_s=0)  # type: ignore[arg-type]
+        CommandTool("no spaces", "Does it", ["true"], {}, on_crash="retry", timeout_s=0)  # type: ignore[arg-type]
     assert all(word in str(refused.value) for word in ("a name is 1-64", "rerun, ask, skip", "time limit"))
 
 
 async def test_arguments_are_checked_before_anything_runs(tmp_path: Path, context: ToolContext) -> None:
     mark = tmp_path / "ran"
-    tool = CommandTool("touch", "", ["touch", str(mark), "-d", "@{t}"], {"t": {"type": "integer"}})
+    tool = CommandTool("touch", "Does it", ["touch", str(mark), "-d", "@{t}"], {"t": {"type": "integer"}})
     output = await tool.call({"t": "now", "u": 1}, context)
     assert output.is_error
     assert "t: expected integer, got string" in said(output)
@@ -162,7 +163,7 @@ async def test_environment_has_the_call_and_not_the_keys(context: ToolContext) -
     }
     tool = CommandTool(
         "env",
-        "",
+        "Shows the environment",
         ["env"],
         {},
         environ=environ,
@@ -190,7 +191,7 @@ async def test_environment_is_the_runners_at_the_time_of_the_call(
 
 
 async def test_working_directory_is_the_given_one(tmp_path: Path, context: ToolContext) -> None:
-    tool = CommandTool("pwd", "", ["pwd"], {}, cwd=str(tmp_path))
+    tool = CommandTool("pwd", "Does it", ["pwd"], {}, cwd=str(tmp_path))
     assert said(await tool.call({}, context)).strip() == str(tmp_path)
 
 
@@ -215,7 +216,7 @@ async def test_failure_is_an_error_result_with_output_and_status(script: str, to
 
 
 async def test_program_that_cannot_be_started_is_an_error_result(context: ToolContext) -> None:
-    output = await CommandTool("gone", "", ["no-such-program"], {}).call({}, context)
+    output = await CommandTool("gone", "Does it", ["no-such-program"], {}).call({}, context)
     assert output.is_error
     assert said(output) == "'no-such-program' can't be started: No such file or directory"
 
@@ -255,7 +256,7 @@ async def test_invalid_bytes_become_replacement_characters(context: ToolContext)
 async def test_long_output_is_cut_between_characters(offset: int, context: ToolContext) -> None:
     before = MAX_OUTPUT_BYTES + offset
     script = f"import sys; sys.stdout.buffer.write(b'x' * {before} + '👩'.encode() + b'y' * 100000)"
-    output = await CommandTool("long", "", [sys.executable, "-SEc", script], {}).call({}, context)
+    output = await CommandTool("long", "Does it", [sys.executable, "-SEc", script], {}).call({}, context)
     kept, _, mark = said(output).rpartition("\n")
     assert kept == "x" * min(before, MAX_OUTPUT_BYTES) + ("👩" if offset == -4 else "")
     assert mark == f"[shortened: {len(kept.encode())} of {before + 100_004} bytes shown]"

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from fisk_ai.errors import ToolSetupError
 from fisk_ai.fingerprint import tool_hashes
-from fisk_ai.tools import FunctionTool, Tool, ToolContext, tool
+from fisk_ai.tools import CommandTool, FunctionTool, Tool, ToolContext, tool
 
 from .doubles import said
 
@@ -112,22 +112,26 @@ def test_schema_is_read_from_the_signature_and_the_docstring() -> None:
 
 
 def test_options_are_taken_over() -> None:
-    @tool(name="other", description="Said otherwise", on_crash="ask", parallel=True, timeout_s=5)
+    @tool(name="other", description="Said otherwise", on_crash="ask", timeout_s=5)
     def function() -> None:
         """Not this."""
 
+    @tool(parallel=True)
+    def another() -> None:
+        """Do it side by side."""
+
     assert (function.name, function.description) == ("other", "Said otherwise")
-    assert (function.on_crash, function.parallel, function.timeout_s) == ("ask", True, 5)
-    assert function.identity["parallel"] is True
+    assert (function.on_crash, function.parallel, function.timeout_s) == ("ask", False, 5)
+    assert another.parallel is True
+    assert another.identity["parallel"] is True
 
 
 def test_function_without_parameters_takes_none() -> None:
-    @tool
+    @tool(description="Does it")
     def now() -> str:
         return "now"
 
     assert now.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
-    assert now.description == ""
     assert now.problem_with({"x": 1}) == "x: there is no such argument"
 
 
@@ -165,7 +169,7 @@ async def test_function_gets_converted_values_and_the_context(context: ToolConte
 async def test_defaults_are_the_functions_own(context: ToolContext) -> None:
     marker: list[int] = []
 
-    @tool
+    @tool(description="Does it")
     def function(given: list[int] = marker, context: ToolContext | None = None) -> bool:
         return given is marker and context is not None
 
@@ -191,14 +195,14 @@ def fail(_value: str) -> str:
 
 
 def test_failing_validator_is_a_problem_and_no_exception() -> None:
-    @tool
+    @tool(description="Does it")
     def function(text: Annotated[str, AfterValidator(fail)]) -> None: ...
 
     assert function.problem_with({"text": "a"}) == "the arguments can't be checked: KeyError"
 
 
 def test_many_mistakes_are_not_all_listed() -> None:
-    @tool
+    @tool(description="Does it")
     def function(numbers: list[int]) -> None: ...
 
     problem = function.problem_with({"numbers": ["x"] * 1000})
@@ -217,6 +221,14 @@ def generator(x: int) -> Iterator[int]:
     yield x
 
 
+def undescribed(x: int) -> int:
+    """
+    Args:
+        x: This says nothing of the function.
+    """
+    return x
+
+
 async def async_generator(x: int) -> AsyncIterator[int]:
     yield x
 
@@ -233,7 +245,8 @@ async def async_generator(x: int) -> AsyncIterator[int]:
         (not_in_json, ["no JSON schema"]),
         (generator, ["generator"]),
         (async_generator, ["generator"]),
-        (lambda: None, ["a name is 1-64"]),
+        (lambda: None, ["a name is 1-64", "a model needs a description"]),
+        (undescribed, ["a model needs a description"]),
         (len, ["not a function"]),
         (functools.partial(positional), ["not a function"]),
         (Stream, ["not a function"]),
@@ -247,7 +260,7 @@ def test_function_that_cannot_be_described_is_refused(function: Callable[..., An
 
 
 def test_defaults_that_json_cannot_hold_are_left_out_without_a_warning() -> None:
-    @tool
+    @tool(description="Does it")
     def function(x: float = math.inf, y: Any = object()) -> None: ...  # noqa: B008
 
     assert function.parameters["properties"] == {"x": {"type": "number"}, "y": {}}
@@ -258,14 +271,14 @@ def raises(problem: BaseException) -> FunctionTool[[], None]:
     def function() -> None:
         raise problem
 
-    return FunctionTool(function)
+    return FunctionTool(function, description="Fails")
 
 
 def raises_in_loop(problem: BaseException) -> FunctionTool[[], Any]:
     async def function() -> None:
         raise problem
 
-    return FunctionTool(function)
+    return FunctionTool(function, description="Fails")
 
 
 class Shy(Exception):
@@ -305,7 +318,7 @@ async def test_interrupt_is_not_swallowed(context: ToolContext) -> None:
 
 
 async def test_cancellation_from_inside_is_an_error_result(context: ToolContext) -> None:
-    @tool
+    @tool(description="Does it")
     async def function() -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.cancel()
@@ -317,11 +330,11 @@ async def test_cancellation_from_inside_is_an_error_result(context: ToolContext)
 
 
 async def test_coroutine_runs_in_the_loop_and_a_function_beside_it(context: ToolContext) -> None:
-    @tool
+    @tool(description="Does it")
     async def inside() -> bool:
         return threading.current_thread() is threading.main_thread()
 
-    @tool
+    @tool(description="Does it")
     def beside() -> bool:
         return threading.current_thread() is threading.main_thread()
 
@@ -333,7 +346,7 @@ async def test_wrapped_coroutine_function_is_awaited(context: ToolContext) -> No
     async def original(x: int) -> int:
         return x + 1
 
-    @tool
+    @tool(description="Does it")
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
@@ -345,7 +358,7 @@ VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 
 
 async def test_function_sees_the_context_variables_of_its_caller(context: ToolContext) -> None:
-    @tool
+    @tool(description="Does it")
     def function() -> str:
         return VARIABLE.get()
 
@@ -356,7 +369,7 @@ async def test_function_sees_the_context_variables_of_its_caller(context: ToolCo
 async def test_coroutine_beyond_its_time_limit_is_cancelled(context: ToolContext) -> None:
     ended = []
 
-    @tool(timeout_s=0.01)
+    @tool(description="Does it", timeout_s=0.01)
     async def function() -> None:
         try:
             await anyio.sleep_forever()
@@ -371,7 +384,7 @@ async def test_coroutine_beyond_its_time_limit_is_cancelled(context: ToolContext
 async def test_function_beyond_its_time_limit_is_abandoned(context: ToolContext) -> None:
     release = threading.Event()
 
-    @tool(timeout_s=0.01)
+    @tool(description="Does it", timeout_s=0.01)
     def function() -> None:
         release.wait()
 
@@ -384,7 +397,7 @@ async def test_function_beyond_its_time_limit_is_abandoned(context: ToolContext)
 async def test_abort_does_not_wait_for_a_function(context: ToolContext) -> None:
     started, release = threading.Event(), threading.Event()
 
-    @tool
+    @tool(description="Does it")
     def function() -> None:
         started.set()
         release.wait()
@@ -403,6 +416,7 @@ from fisk_ai.tools import ToolContext, tool
 
 @tool(timeout_s=0.01)
 def hang() -> None:
+    'Hang.'
     threading.Event().wait()
 
 print(anyio.run(hang.call, {}, ToolContext("run", "call", "key")).blocks[0].text)
@@ -421,7 +435,7 @@ async def test_value_that_cannot_be_shown_leaves_one_effect_and_a_result(context
         def __str__(self) -> str:
             raise ValueError
 
-    @tool
+    @tool(description="Does it")
     def function() -> object:
         counter.append(1)
         return Unshowable()
@@ -432,8 +446,39 @@ async def test_value_that_cannot_be_shown_leaves_one_effect_and_a_result(context
     assert counter == [1]
 
 
+class Plain:
+    def method(self) -> None: ...
+
+
+class Named:
+    def __str__(self) -> str:
+        return "<named at 12>"
+
+
+@pytest.mark.parametrize("value", [Plain(), Plain().method, lambda: 1, threading.Lock()])
+async def test_value_without_a_text_of_its_own_is_an_error_result(context: ToolContext, value: object) -> None:
+    output = await FunctionTool(lambda: value, name="f", description="Does it").call({}, context)
+    assert output.is_error
+    assert "the call ran to its end" in said(output)
+    assert "address in memory" in said(output)
+
+
+@pytest.mark.parametrize(("value", "text"), [(Named(), "<named at 12>"), ("<f at 0x12>", "<f at 0x12>")])
+async def test_value_with_a_text_of_its_own_is_shown(context: ToolContext, value: object, text: str) -> None:
+    output = await FunctionTool(lambda: value, name="f", description="Does it").call({}, context)
+    assert (said(output), output.is_error) == (text, False)
+
+
+@pytest.mark.parametrize("on_crash", ["ask", "skip"])
+def test_parallel_tool_must_be_harmless_to_repeat(on_crash: Any) -> None:
+    with pytest.raises(ToolSetupError, match="harmless to repeat: use on_crash='rerun'"):
+        FunctionTool(undescribed, description="Does it", on_crash=on_crash, parallel=True)
+    with pytest.raises(ToolSetupError, match="harmless to repeat: use on_crash='rerun'"):
+        CommandTool("c", "Does it", ["true"], {}, on_crash=on_crash, parallel=True)
+
+
 def test_literals_are_checked() -> None:
-    @tool
+    @tool(description="Does it")
     def function(kind: Literal["a", "b"]) -> None: ...
 
     assert function.parameters["properties"]["kind"] == {"type": "string", "enum": ["a", "b"]}

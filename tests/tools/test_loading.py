@@ -24,9 +24,11 @@ import sibling_of_{name}
 
 @tool(name="look-up", on_crash="skip")
 def lookup(stream: str) -> str:
+    "Look it up."
     return stream
 
 def plain(context: ToolContext, n: int = 1) -> int:
+    "Count."
     import later_of_{name}
     return n + later_of_{name}.VALUE
 
@@ -35,6 +37,7 @@ def bad(x) -> None: ...
 class Group:
     @staticmethod
     def inner() -> str:
+        "Say it."
         return "inner"
 
 value = 3

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 import anyio
+from anyio.lowlevel import current_token
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from fisk_ai.agent import events
@@ -19,9 +20,10 @@ from fisk_ai.agent.decide import Budget
 from fisk_ai.agent.guard import Passage, check_resume
 from fisk_ai.agent.input import InputSource, NoInput
 from fisk_ai.agent.loop import Loop, Setup
-from fisk_ai.agent.orphan import OrphanPolicy, settle_orphan
+from fisk_ai.agent.orphan import OrphanPolicy, settle_orphans
+from fisk_ai.agent.settings import check_settings, tools_by_name
 from fisk_ai.agent.writer import JournalWriter, never_abandoned
-from fisk_ai.errors import ConfigError, JournalCorrupt, ToolSetupError
+from fisk_ai.errors import ConfigError, JournalCorrupt
 from fisk_ai.fingerprint import make_fingerprint, tool_hashes
 from fisk_ai.folding import Folding, RunState
 from fisk_ai.ids import check_new_run_id, new_run_id
@@ -35,7 +37,6 @@ from fisk_ai.stores.file import FileStore
 from fisk_ai.stores.memory import MemoryStore
 from fisk_ai.text import wellformed
 from fisk_ai.tools.base import OnCrash, Tool
-from fisk_ai.tools.function import FunctionTool
 
 _ORPHAN_WAIT_S = 60.0
 """How long a living tool without a time limit of its own is waited for."""
@@ -90,14 +91,22 @@ class Agent:
             store: where checkpointed runs are kept; None is the file store in the XDG state directory.
 
         Raises:
+            ConfigError: for settings that can't be, all of them at once.
             ToolSetupError: if a tool can't be described, or two have one name.
         """
+        check_settings(
+            model=model,
+            provider=provider if isinstance(provider, str) and open_with is None else None,
+            max_output_tokens=max_output_tokens,
+            thinking_mode=thinking_mode,
+            call_timeout_s=call_timeout_s,
+        )
         self.model = model
         self.provider_name = provider if isinstance(provider, str) else provider.name
         self._provider = provider
         self._open_with = open_with
         self.system_prompt = wellformed(system_prompt)
-        self.tools = _by_name(tools)
+        self.tools = tools_by_name(tools)
         self.budget = budget or Budget()
         self.max_output_tokens = max_output_tokens
         self.thinking_mode = thinking_mode
@@ -143,19 +152,21 @@ class Agent:
         Args:
             prompt: what the run is about; must not be blank.
             checkpoint: journal the run in the store; otherwise it lives in memory and nothing is written.
-            name: the id of a checkpointed run; None makes one that sorts by time.
+            name: the id of the run, which must be checkpointed; None makes one that sorts by time.
             interactive: a chat: each answer waits for `input_source`.
             input_source: where follow-ups come from.
             control: to suspend or abort from outside.
             on_event: called with each event, in this event loop; it must not block.
 
         Raises:
-            ConfigError: for a blank prompt or a missing key.
+            ConfigError: for a blank prompt, a name without `checkpoint`, or a missing key.
             InvalidRunId, RunExists, NotPermitted, JournalFailed, JournalLost: from the store.
             RunAborted: after `control.abort()`.
         """
         if is_blank(prompt):
             raise ConfigError("the prompt is empty: say what the run is about")
+        if name is not None and not checkpoint:
+            raise ConfigError(f"name={name!r} has no use without checkpoint=True: a run in memory can't be found by it")
         run_id = new_run_id() if name is None else check_new_run_id(name)
         async with self._opened_provider() as provider:
             meta = self._meta(run_id, prompt, interactive=interactive)
@@ -199,7 +210,7 @@ class Agent:
             if passage.doubt:
                 # A suspend or an abort leaves the wait; the loop then sees it before anything else.
                 with anyio.CancelScope() as waiting, control.listening(waiting.cancel):
-                    await settle_orphan(journal, options.orphan, _time_limit(state, self.tools), tell)
+                    await settle_orphans(journal, options.orphan, _time_limit(state, self.tools), tell)
             async with self._opened_provider() as provider:
                 tell(events.RunResumed(run_id, state, passage.forced))
                 source = input_source or NoInput()
@@ -215,13 +226,19 @@ class Agent:
         name: str | None = None,
         on_event: events.OnEvent | None = None,
     ) -> events.RunResult:
-        """Do `run` from code without an event loop."""
+        """Do `run` from code without an event loop; raises `RuntimeError` where one runs.
+
+        Ctrl-C raises `KeyboardInterrupt` once the record that is being written is durable; a checkpointed run is
+        interrupted then and can be resumed.
+        """
+        _require_no_loop("run")
         return anyio.run(partial(self.run, prompt, checkpoint=checkpoint, name=name, on_event=on_event))
 
     def resume_sync(
         self, run_id: str, options: ResumeOptions | None = None, *, on_event: events.OnEvent | None = None
     ) -> events.RunResult:
-        """Do `resume` from code without an event loop."""
+        """Do `resume` from code without an event loop, as `run_sync` does `run`."""
+        _require_no_loop("resume")
         return anyio.run(partial(self.resume, run_id, options, on_event=on_event))
 
     @asynccontextmanager
@@ -361,14 +378,14 @@ async def _streamed(start: _Start) -> AsyncIterator[RunStream]:
         raise problem
 
 
-def _by_name(tools: Iterable[Tool | Callable[..., object]]) -> Mapping[str, Tool]:
-    found: dict[str, Tool] = {}
-    for item in tools:
-        tool = item if isinstance(item, Tool) else FunctionTool(item)
-        if tool.name in found:
-            raise ToolSetupError(f"two tools are named {tool.name!r}: give one of them another name")
-        found[tool.name] = tool
-    return found
+def _require_no_loop(method: str) -> None:
+    try:
+        current_token()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        f"an event loop is running here (as in a notebook): use `await agent.{method}(...)`, not {method}_sync"
+    )
 
 
 def _folded(journal: Journal) -> Folding:
@@ -377,7 +394,7 @@ def _folded(journal: Journal) -> Folding:
         for record in journal.records():
             folding.apply(record)
     except JournalCorrupt as problem:
-        raise problem.located(f"run {journal.run_id!r}") from None
+        raise problem.located(f"run {journal.run_id!r}", run_id=journal.run_id) from None
     return folding
 
 

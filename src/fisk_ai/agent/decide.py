@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fisk_ai.errors import ConfigError
 from fisk_ai.folding import CUT_OFF, Counters, Pending, Turn
 from fisk_ai.messages import Call
 from fisk_ai.records import Reason
@@ -56,12 +57,25 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits over the whole life of a run, resumes included; None is no limit."""
+    """Limits over the whole life of a run, resumes included; None is no limit.
+
+    Raises:
+        ConfigError: for a limit that is no positive whole number.
+    """
 
     max_tokens: int | None = 200_000
     """Tokens of all four kinds: input, output, cache read, cache creation."""
     max_iterations: int | None = 50
     """Model turns."""
+
+    def __post_init__(self) -> None:
+        limits = {"max_tokens": self.max_tokens, "max_iterations": self.max_iterations}
+        if problems := [
+            f"budget: {name} is a positive whole number or None (no limit), not {limit!r}"
+            for name, limit in limits.items()
+            if limit is not None and not (type(limit) is int and limit > 0)
+        ]:
+            raise ConfigError(problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +171,8 @@ def _ask_model(counters: Counters, budget: Budget) -> Step:
 
 
 def _next_call(pending: Pending, tools: Collection[str], skip: Mapping[str, str]) -> Step:
-    group = next(
-        calls for group in pending.turn.groups() if (calls := tuple(c for c in group if c in pending.unanswered))
-    )
+    answered = pending.results
+    group = next(calls for group in pending.turn.groups() if (calls := tuple(c for c in group if c.id not in answered)))
     for call in group:
         if call.id in skip:
             return AnswerCall(call, skip[call.id], is_error=False)

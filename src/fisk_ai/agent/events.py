@@ -82,6 +82,8 @@ class ModelRetried:
     attempt: int
     error: str
     wait_s: float
+    sent: bool = True
+    """False if no request can have arrived, so that the attempt cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)

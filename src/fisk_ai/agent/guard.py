@@ -75,10 +75,16 @@ def _check_fingerprint(state: RunState, current: Fingerprint, *, force: bool) ->
 
 
 def _check_version(state: RunState) -> None:
-    if state.version < VERSION and state.fingerprint.provider not in _VERSION_1_PROVIDERS:
+    if state.version >= VERSION:
+        return
+    provider = state.fingerprint.provider
+    held_back = "a chat" if state.interactive else None
+    if provider not in _VERSION_1_PROVIDERS:
+        held_back = f"turns of provider {provider!r}"
+    if held_back:
         raise UnsupportedFormat(
-            f"run {state.run_id!r} has a journal of version {state.version}, which can't hold turns of provider "
-            f"{state.fingerprint.provider!r}: `fisk-ai session fork {state.run_id}` makes a copy of version {VERSION}"
+            f"run {state.run_id!r} has a journal of version {state.version}, which can't hold {held_back}: "
+            f"`fisk-ai session fork {state.run_id}` makes a copy of version {VERSION} that can"
         )
 
 
@@ -97,9 +103,8 @@ def _settle_ambiguous(
 
 def _was_refused(call: Call, state: RunState, current: Fingerprint, tools: Mapping[str, Tool]) -> bool:
     """Tell whether the dead runner can't have run the call: without such a tool, or with arguments it doesn't take."""
-    stored = state.fingerprint
-    just_forced = state.terminal is not None and state.terminal.fingerprint is not None
-    if just_forced or stored.tools is None or current.tools is None:
+    stored, turn = state.fingerprint, state.last_turn
+    if turn is None or state.fingerprint_seq > turn.seq or stored.tools is None or current.tools is None:
         return False  # under which tools the call may have run is not known
     if call.name not in stored.tools:
         return True

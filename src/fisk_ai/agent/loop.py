@@ -37,7 +37,15 @@ from fisk_ai.agent.decide import (
 from fisk_ai.agent.guard import OUTCOME_UNKNOWN
 from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, InputSource
 from fisk_ai.agent.writer import JournalWriter
-from fisk_ai.errors import FiskError, InvalidReply, ProviderError, RecordRefused, RunAborted, StoreError
+from fisk_ai.errors import (
+    FiskError,
+    InvalidReply,
+    ProviderError,
+    ProviderUnreachable,
+    RecordRefused,
+    RunAborted,
+    StoreError,
+)
 from fisk_ai.folding import Folding
 from fisk_ai.formats import reader_for
 from fisk_ai.messages import Call, TextBlock, encode_result, is_blank, read_result, tool_result, user_text
@@ -164,14 +172,15 @@ class Loop:
     async def _take_end_back(self) -> None:
         await self._repair()
         if self.mark is not None:
-            mark, self.mark = self.mark, None
-            await self._append(mark)
+            await self._append(self.mark)
+            self.mark = None
 
     async def _repair(self) -> None:
         if self._repaired:
             return
+        cut = await self.writer.call(self.writer.journal.repair)
         self._repaired = True
-        if cut := await self.writer.call(self.writer.journal.repair):
+        if cut:
             self.on_event(events.TailRepaired(self._run_id, len(cut)))
 
     async def _record(self, record: Record) -> int:
@@ -220,7 +229,8 @@ class Loop:
             self.on_event(events.TextStreamed(delta.kind, delta.text))
 
         def on_retry(attempt: int, error: ProviderError, wait_s: float) -> None:
-            self.on_event(events.ModelRetried(attempt, str(error), wait_s))
+            sent = not isinstance(error, ProviderUnreachable) or error.sent
+            self.on_event(events.ModelRetried(attempt, str(error), wait_s, sent))
 
         return await complete_with_retries(
             self.setup.provider,
@@ -252,10 +262,10 @@ class Loop:
             format=reply.format,
             message=msgspec.Raw(reply.message),
             stop_reason=wellformed(reply.stop_reason),
-            in_tokens=reply.in_tokens,
-            out_tokens=reply.out_tokens,
-            cache_read_tokens=reply.cache_read_tokens,
-            cache_create_tokens=reply.cache_create_tokens,
+            in_tokens=max(reply.in_tokens, 0),
+            out_tokens=max(reply.out_tokens, 0),
+            cache_read_tokens=max(reply.cache_read_tokens, 0),
+            cache_create_tokens=max(reply.cache_create_tokens, 0),
             duration_ms=_milliseconds_since(started),
             response_id=wellformed(reply.response_id) if reply.response_id is not None else None,
             parallel=parallel if len(parallel) > 1 else (),
@@ -278,6 +288,8 @@ class Loop:
     # -- tools ----------------------------------------------------------------------------------------------------
 
     async def _run_calls(self, calls: tuple[Call, ...]) -> None:
+        # Once for all of a group: none of them may start before the mark is durable.
+        await self._before_effect()
         if len(calls) == 1:
             return await self._run_call(calls[0])
         failures: list[FiskError] = []
@@ -303,7 +315,6 @@ class Loop:
             text = f"Not run again: {problem}\n{OUTCOME_UNKNOWN}" if call.id in self.doubt else f"Not run: {problem}"
             await self._answer(AnswerCall(call, text))
             return
-        await self._before_effect()
         key = self.folding.key_of(call)
         if call.id in self.doubt:
             self.on_event(events.CallRepeated(call.id, call.name, key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,8 @@ from fisk_ai.cli import terminal
 
 END_OF_CHAT = "/end"
 PROMPT = "you> "
+_HINT = "a chat: /end completes it, Ctrl-D leaves it"
+_ONLY_A_WORD = re.compile(r"/[A-Za-z][A-Za-z0-9_-]*")
 _CHUNK_BYTES = 65_536
 
 
@@ -29,7 +32,14 @@ def operator_input(interrupted: Callable[[], None]) -> InputSource:
 
 
 def _as_input(text: str) -> Input:
-    return EndOfChat() if text.strip() == END_OF_CHAT else Line(text)
+    """Return what a line means; the rest of it is for the model, with `//` at its start as one slash."""
+    word = text.strip()
+    if word == END_OF_CHAT:
+        return EndOfChat()
+    if _ONLY_A_WORD.fullmatch(word):
+        terminal.say(f"not sent: {word} is no command here, {END_OF_CHAT} is the only one; /{word} sends {word}")
+        return Line("")
+    return Line(text.replace("//", "/", 1) if word.startswith("//") else text)
 
 
 class EditedLines:
@@ -38,9 +48,13 @@ class EditedLines:
     def __init__(self, interrupted: Callable[[], None]) -> None:
         self._interrupted = interrupted
         self._session: Any = None
+        self._hint = _HINT
 
     async def read(self) -> Input:
         """Ask for a line; Ctrl-D ends the input, Ctrl-C is what a signal is."""
+        if self._hint:
+            terminal.say(self._hint)
+            self._hint = ""
         try:
             text: str = await self._editor().prompt_async(PROMPT, handle_sigint=False)
         except EOFError:
@@ -67,12 +81,16 @@ class PlainLines:
     def __init__(self, descriptor: int, *, prompt: str = "") -> None:
         self._descriptor = descriptor
         self._prompt = prompt
+        self._hint = _HINT if prompt else ""
         self._buffer = bytearray()
         self._searched = 0
         self._ended = False
 
     async def read(self) -> Input:
         """Return the next line without its end; the last one needs none."""
+        if self._hint:
+            terminal.say(self._hint)
+            self._hint = ""
         terminal.say(self._prompt, end="")
         while (end := self._buffer.find(b"\n", self._searched)) < 0 and not self._ended:
             self._searched = len(self._buffer)

@@ -21,6 +21,15 @@ _COMMANDS = {
     "session": ("fisk_ai.cli.session", "List, show, check, fork and remove stored runs."),
 }
 
+_MEANT = {
+    "resume": "run --resume",
+    "continue": "run --continue",
+    "chat": "run --chat",
+    "list": "session ls",
+    **{name: f"session {name}" for name in ("ls", "show", "rm", "verify", "fork")},
+}
+"""What somebody means who types a command that there isn't."""
+
 
 class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
@@ -34,6 +43,13 @@ class _LazyGroup(click.Group):
         command: click.Command = importlib.import_module(_COMMANDS[cmd_name][0]).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if meant := _MEANT.get(args[0]):
+            ctx.fail(f"No such command {args[0]!r}: did you mean `fisk-ai {meant}`?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
@@ -45,7 +61,7 @@ def cli() -> None:
     """Run agents whose runs outlive their process.
 
     With --checkpoint every step of a run is journaled before the next one depends on it, so that the run can be
-    suspended, crash, be inspected and be resumed, without paying twice and without doing twice.
+    suspended, crash, be inspected and be resumed, so that nothing that was recorded is paid for or done again.
     """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from functools import partial
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import anyio
 import click
@@ -22,9 +22,9 @@ from fisk_ai.cli.live import Live
 from fisk_ai.cli.places import Place, find_run, naming, open_state
 from fisk_ai.cli.signals import steered
 from fisk_ai.cli.stream import FinalJson, StreamedJson
-from fisk_ai.errors import ConfigError, DecisionNeeded, NothingToResume
+from fisk_ai.errors import ConfigError, ConfigurationChanged, DecisionNeeded, NothingToResume
 from fisk_ai.messages import is_blank
-from fisk_ai.stores.base import Store
+from fisk_ai.stores.base import RunInfo
 from fisk_ai.text import one_line, wellformed
 from fisk_ai.tools.base import OnCrash
 
@@ -58,7 +58,8 @@ class Driver:
         """Start a chat, whose prompt is the first line of input if there is none yet, and return its exit code."""
 
         async def run(control: Control, tell: events.OnEvent) -> events.RunResult:
-            source = operator_input(control.suspend)
+            # Nothing could resume a chat that isn't stored.
+            source = operator_input(control.suspend if checkpoint else control.abort)
             return await self._agent.run(
                 await _first_line(source, control) if is_blank(prompt) else prompt,
                 checkpoint=checkpoint,
@@ -74,13 +75,34 @@ class Driver:
     def resume(self, text: str | None, options: ResumeOptions, *, chat: bool) -> int:
         """Go on with the run that `text` names, or with the latest one, and return its exit code."""
         store = self._agent.store
-        run_id = _latest(store) if text is None else find_run(store, text)
+        run_id = self._latest() if text is None else find_run(store, text)
         with naming(run_id):
             if chat and not store.load(run_id).interactive:
                 raise ConfigError(
                     f"run {run_id!r} is not a chat: `fisk-ai session fork {run_id} --chat` makes one of it"
                 )
-            return self._resume_deciding(run_id, options)
+            try:
+                return self._resume_deciding(run_id, options)
+            except ConfigurationChanged as problem:
+                problem.args = (f"{problem} (configuration: {one_line(self._place.config, 1000)})",)
+                raise
+
+    def _latest(self) -> str:
+        """Return the newest run that can be resumed with this configuration's model."""
+        store = self._agent.store
+        resumable = [info for info in store.list() if info.status in _RESUMABLE]
+        for info in resumable:
+            if self._may_have_made(info):
+                terminal.say(f"--continue takes run {info.run_id}")
+                return info.run_id
+        problem = NothingToResume(store.location)
+        if resumable:
+            problem.args = (_only_others(store.location, self._agent, resumable[0]),)
+        raise problem
+
+    def _may_have_made(self, info: RunInfo) -> bool:
+        """Tell whether a run fits this agent as far as a listing shows; the guard looks at the rest."""
+        return info.provider in (None, self._agent.provider_name) and info.model in (None, self._agent.model)
 
     def _resume_deciding(self, run_id: str, options: ResumeOptions) -> int:
         while True:
@@ -104,7 +126,7 @@ class Driver:
             terminal.say(f"{one_line(call, 200)} may have run before the crash.")
         choice: str = click.prompt(
             "Run it again, skip it (the model is told that its outcome is unknown), or leave the run as it is?",
-            type=click.Choice(["rerun", "skip", "leave"]),
+            type=_Words(["rerun", "skip", "leave"]),
             default="leave",
             err=True,
         )
@@ -168,8 +190,17 @@ async def _first_line(source: InputSource, control: Control) -> str:
     raise ConfigError("the input ended before anything was said: no run was started")
 
 
-def _latest(store: Store) -> str:
-    for info in store.list():
-        if info.status in _RESUMABLE:
-            return info.run_id
-    raise NothingToResume(store.location)
+def _only_others(location: str, agent: Agent, newest: RunInfo) -> str:
+    return (
+        f"no run in {location} that can be resumed has the model of the configuration, {one_line(agent.model, 80)} "
+        f"({agent.provider_name}). The newest one of another is {newest.run_id}, of {one_line(newest.model or '', 80)} "
+        f"({one_line(newest.provider or '', 40)}): `fisk-ai session show {newest.run_id}` shows it"
+    )
+
+
+class _Words(click.Choice[str]):
+    """Words that may be shortened as long as it is clear which one is meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        meant = [word for word in self.choices if word.startswith(value.lower())] if value else []
+        return super().convert(meant[0] if len(meant) == 1 else value, param, ctx)

@@ -47,6 +47,12 @@ def way_on(state: RunState, place: Place) -> str | None:
     return resume(state.run_id, None if state.interrupted or state.terminal is None else state.terminal.reason, place)
 
 
+def go_on_with(command: str) -> tuple[str, str]:
+    """Return the lines that hand over a command made without a configuration; the last one is ready to paste."""
+    resumes = command.startswith("fisk-ai run ")
+    return f"go on with{' (with the --config it was started with)' if resumes else ''}:", f"  {command}"
+
+
 def resume(run_id: str, reason: Reason | None, place: Place) -> str:
     """Return the command that resumes a run; what stopped at its budget needs another one, and so `--force`."""
     flags = ["--force"] if reason in _BEFORE_GOING_ON else []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -13,8 +16,18 @@ from fisk_ai.cli import terminal
 from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, json_option, state_dir_option
 from fisk_ai.cli.places import DEFAULT_CONFIG, open_state
-from fisk_ai.config import load_config
+from fisk_ai.config import LoadedConfig, load_config
+from fisk_ai.config.model import LlmConfig
+from fisk_ai.messages import is_blank
+from fisk_ai.providers.credentials import check_base_url
 from fisk_ai.text import one_line
+from fisk_ai.tools.base import Tool
+
+_KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "openai": ("OPENAI_API_KEY",),
+    "scripted": (),
+}
 
 
 @click.command("info", cls=Command)
@@ -26,26 +39,30 @@ def command(config: str, state_dir: str | None, as_json: bool) -> None:
 
     No model is asked and nothing is written.
     """
+    terminal.stdout.reserve()
     loaded = load_config(config)
     agent = assemble(loaded, store=None if state_dir is None else open_state(state_dir))
-    data = _data(loaded.config.identity, agent)
+    data = _data(loaded, agent)
     if as_json:
-        print_json(data, pretty=True)
+        print_json(data)
     else:
         terminal.answer("\n".join(_lines(data)))
 
 
-def _data(identity: str, agent: Agent) -> dict[str, Any]:
+def _data(loaded: LoadedConfig, agent: Agent) -> dict[str, Any]:
     fingerprint: dict[str, Any] = msgspec.to_builtins(agent.fingerprint)
     return {
-        "identity": identity,
+        "identity": loaded.config.identity,
         "provider": agent.provider_name,
         "model": agent.model,
+        "base_url": _base_url(loaded.config.llm),
+        "key_variables": _key_variables(loaded.config.llm),
         "thinking_mode": agent.thinking_mode,
         "max_output_tokens": agent.max_output_tokens,
         "call_timeout_s": agent.call_timeout_s,
         "budget": {"max_tokens": agent.budget.max_tokens, "max_iterations": agent.budget.max_iterations},
         "store": agent.store.location,
+        "system_prompt": not is_blank(agent.system_prompt),
         "fingerprint": fingerprint,
         "tools": [
             {
@@ -53,6 +70,7 @@ def _data(identity: str, agent: Agent) -> dict[str, Any]:
                 "description": tool.description,
                 "parameters": tool.parameters,
                 "runs": tool.identity,
+                "found": _is_found(tool, loaded.directory),
                 "on_crash": tool.on_crash,
                 "parallel": tool.parallel,
                 "timeout_s": tool.timeout_s,
@@ -61,6 +79,30 @@ def _data(identity: str, agent: Agent) -> dict[str, Any]:
             for _, tool in sorted(agent.tools.items())
         ],
     }
+
+
+def _base_url(llm: LlmConfig) -> str | None:
+    """Return the address that was set, in the configuration or in the environment."""
+    variable = f"{llm.provider.upper()}_BASE_URL"
+    if llm.base_url is not None or llm.provider == "scripted" or not os.environ.get(variable, "").strip():
+        return llm.base_url
+    return check_base_url(os.environ[variable], variable)
+
+
+def _key_variables(llm: LlmConfig) -> dict[str, bool]:
+    """Return the variables that the key may come from, and whether they are set; never their values."""
+    names = (llm.api_key_env,) if llm.api_key_env else _KEY_VARIABLES[llm.provider]
+    return {name: bool(os.environ.get(name, "").strip()) for name in names}
+
+
+def _is_found(tool: Tool, directory: str) -> bool | None:
+    """Tell whether the program of a command is there; None for what isn't a command."""
+    argv = tool.identity.get("argv")
+    if not argv:
+        return None
+    # Commands are run where agent.yaml is, and so are paths of programs taken from there.
+    program = os.path.join(directory, argv[0]) if os.sep in argv[0] else argv[0]
+    return shutil.which(program) is not None
 
 
 def _lines(data: dict[str, Any]) -> list[str]:
@@ -73,16 +115,34 @@ def _lines(data: dict[str, Any]) -> list[str]:
             f"{data['call_timeout_s']:g} s a model call, {data['max_output_tokens']} output tokens a call"
         ),
         f"store:     {data['store']}",
-        f"prompt:    system prompt with hash {data['fingerprint']['system_hash'][:12]}",
-        f"tools:     {len(data['tools'])} with hash {data['fingerprint']['tools_hash'][:12]}",
+        f"prompt:    {_hashed('system prompt', data['fingerprint']['system_hash'], there=data['system_prompt'])}",
+        f"tools:     {_hashed(str(len(data['tools'])), data['fingerprint']['tools_hash'], there=data['tools'])}",
     ]
+    lines[2:2] = _access_lines(data)
     for tool in data["tools"]:
         hashes = " ".join(f"{aspect} {value[:8]}" for aspect, value in tool["hashes"].items())
         limit = "no time limit" if tool["timeout_s"] is None else f"{tool['timeout_s']:g} s"
         parallel = ", parallel" if tool["parallel"] else ""
         lines.append(f"  {tool['name']}: {one_line(tool['description'], 70)}")
         lines.append(f"      on crash {tool['on_crash']}, {limit}{parallel}; {hashes}")
+        if tool["found"] is False:
+            lines.append(f"      its program is not found: {one_line(tool['runs']['argv'][0], 200)}")
     return lines
+
+
+def _access_lines(data: dict[str, Any]) -> list[str]:
+    lines = [f"server:    {one_line(data['base_url'], 200)}"] if data["base_url"] else []
+    variables = data["key_variables"]
+    found = [name for name, is_set in variables.items() if is_set]
+    if found:
+        lines.append(f"key:       {found[0]} is set")
+    elif variables:
+        lines.append(f"key:       not set ({' or '.join(variables)})")
+    return lines
+
+
+def _hashed(what: str, value: str, *, there: object) -> str:
+    return f"{what} with hash {value[:12]}" if there else "none"
 
 
 def _limit(value: int | None) -> str:

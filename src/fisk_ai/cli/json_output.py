@@ -11,9 +11,14 @@ from fisk_ai.errors import FiskError
 from fisk_ai.text import printable, wellformed
 
 
-def print_json(value: Any, *, pretty: bool = False) -> None:
-    """Write one JSON document to stdout, on one line unless `pretty`."""
-    terminal.stdout.write(encode(value, pretty=pretty) + "\n")
+def print_json(value: Any) -> None:
+    """Write one JSON document to stdout: indented for a person at a terminal, else on one line."""
+    terminal.stdout.write(encode(value, pretty=terminal.stdout.stream.isatty()) + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    """Write one of several JSON documents to stdout, each on a line of its own."""
+    terminal.stdout.write(encode(value) + "\n")
 
 
 def encode(value: Any, *, pretty: bool = False) -> str:

@@ -11,12 +11,18 @@ from fisk_ai.cli.places import Place
 from fisk_ai.cli.spinner import Spinner
 from fisk_ai.messages import is_blank
 from fisk_ai.reports.summary import pending_lines
-from fisk_ai.reports.transcript import transcript
+from fisk_ai.reports.transcript import (
+    NAME_WIDTH,
+    call_line,
+    entries_of_state,
+    not_run,
+    open_lines,
+    outcome,
+    transcript,
+)
 from fisk_ai.text import one_line, printable
 
-_ARGUMENTS_WIDTH = 80
 _RESULT_WIDTH = 100
-_NAME_WIDTH = 64
 
 _NO_ANSWER = KNOWN_STOP_REASONS - {"end_turn", "stop_sequence", "tool_use"}
 """Stop reasons of a turn without calls that isn't an answer: paused, refused, cut off."""
@@ -100,17 +106,12 @@ class Live:
         if event.stored:
             terminal.say(f"run {event.run_id} is journaled; whatever stops it, this goes on with it:")
             terminal.say(f"  {self._place.run_command('--resume', event.run_id)}")
-        self._chat_hint()
-
-    def _chat_hint(self) -> None:
-        if self._chat and sys.stdin.isatty():
-            terminal.say("a chat: /end completes it, Ctrl-D leaves it")
 
     def _resumed(self, event: events.RunResumed) -> None:
         state = event.state
         self._chat = state.interactive
         terminal.say(f"run {event.run_id} so far:")
-        for line in transcript(state):
+        for line in (*transcript(entries_of_state(state)), *open_lines(state.pending)):
             terminal.say(f"  {line}" if line else "")
         for line in pending_lines(state):
             terminal.say(line)
@@ -119,7 +120,6 @@ class Live:
         terminal.say(f"--- goes on after record {state.last_seq} ---")
         if state.answered and state.last_turn is not None:
             self._streamed = state.last_turn.text  # it was shown just now
-        self._chat_hint()
 
     def _turn(self, event: events.TurnRecorded) -> None:
         is_answer = not event.calls and event.stop_reason not in _NO_ANSWER
@@ -137,33 +137,31 @@ class Live:
             terminal.answer(text)
 
     def _tool_started(self, event: events.ToolStarted) -> None:
-        terminal.say(f"> {_named(event.name)} {one_line(event.arguments, _ARGUMENTS_WIDTH)}")
+        terminal.say(call_line(event.name, event.arguments))
         self._at_work[event.call_id] = event.name
         self._side_by_side = len(self._at_work) > 1  # until the next one starts alone
         self._spinner.start(event.name)
 
     def _tool_finished(self, event: events.ToolFinished) -> None:
-        text = one_line(event.text, _RESULT_WIDTH)
         if event.duration_ms is None:
-            terminal.say(f"> {_named(event.name)} (not started): {text}")
+            how, why = not_run(event.text, is_error=event.is_error)
+            terminal.say(f"> {_named(event.name)} ({how}): {one_line(why, _RESULT_WIDTH)}")
             return
         which = f"{_named(event.name)} " if self._side_by_side else ""
-        word = "failed" if event.is_error else "ok"
-        terminal.say(f"  {which}{word} {event.duration_ms / 1000:.1f} s: {text}")
+        how = outcome(is_error=event.is_error, duration_ms=event.duration_ms)
+        terminal.say(f"  {which}{how}: {one_line(event.text, _RESULT_WIDTH)}")
         self._at_work.pop(event.call_id, None)
         if self._at_work:
             self._spinner.start(next(iter(self._at_work.values())))
 
 
 def _named(name: str) -> str:
-    return one_line(name, _NAME_WIDTH)
+    return one_line(name, NAME_WIDTH)
 
 
 def _retried(event: events.ModelRetried) -> str:
-    return (
-        f"model: {one_line(event.error, 300)}; attempt {event.attempt + 1} follows in {event.wait_s:.1f} s "
-        f"(a turn that broke off may be paid for twice)"
-    )
+    paid = " (a turn that broke off may be paid for twice)" if event.sent else ""
+    return f"model: {one_line(event.error, 300)}; attempt {event.attempt + 1} follows in {event.wait_s:.1f} s{paid}"
 
 
 def _notice(event: events.Event) -> str | None:
@@ -186,7 +184,7 @@ def _orphan(event: events.OrphanFound) -> str:
     what = _named(event.tool) if event.tool else "a tool"
     group = f" (process group {event.process_group})" if event.process_group else ""
     action = {
-        "wait": f"waiting for it, at most {event.wait_s:g} s, before its call is repeated",
+        "wait": f"waiting for it, at most {event.wait_s:g} s, before the run goes on",
         "kill": "ending it",
         "ignore": "going on beside it",
     }[event.action]

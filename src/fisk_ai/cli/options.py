@@ -59,12 +59,15 @@ def say_notes(problem: Exception) -> None:
 
 
 def _report_as_json(problem: FiskError, text: str, params: Mapping[str, Any]) -> None:
-    from fisk_ai.cli.json_output import error_data, print_json
+    from fisk_ai.cli.json_output import error_data, print_json, print_json_line
 
+    data = error_data(problem, text)
     if params.get("as_json"):
-        print_json({"error": error_data(problem, text)}, pretty=True)
-    elif params.get("output", "text") != "text":
-        print_json({"event": "error", "error": error_data(problem, text)})
+        print_json({"error": data})
+    elif params.get("output") == "json":
+        print_json({"event": "error", "error": data})
+    elif params.get("output") == "stream-json":
+        print_json_line({"event": "error", "error": data})
 
 
 def flat(text: str) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from fisk_ai.errors import AmbiguousRunId, ConfigError, NewerVersion, RunNotFound, UnsupportedFormat
+from fisk_ai.errors import AmbiguousRunId, ConfigError, JournalCorrupt, NewerVersion, RunNotFound, UnsupportedFormat
 from fisk_ai.ids import check_stored_run_id
 from fisk_ai.stores import FileStore, Store
 from fisk_ai.text import printable
 
 DEFAULT_CONFIG = "agent.yaml"
 
+_SHOWN_IDS = 5
 _COMMAND = re.compile(r"`fisk-ai (run|session) [^`]*(?=`)")
 
 
@@ -75,6 +76,23 @@ def find_run(store: Store, text: str) -> str:
     return matches[0]
 
 
+def exact_run(store: Store, text: str) -> str:
+    """Return `text` if it is the whole id of a run; for what can't be undone.
+
+    Raises:
+        InvalidRunId, RunNotFound: naming the runs that may be meant.
+    """
+    check_stored_run_id(text)
+    ids = store.run_ids()
+    if text not in ids:
+        problem = RunNotFound(text, store.location)
+        if near := sorted(run_id for run_id in ids if run_id.startswith(text)):
+            meant = ", ".join(near[:_SHOWN_IDS]) + (", ..." if len(near) > _SHOWN_IDS else "")
+            problem.args = (f"no run {text!r} in {store.location}; did you mean {meant}? rm takes whole ids",)
+        raise problem
+    return text
+
+
 @contextmanager
 def naming(run_id: str) -> Iterator[None]:
     """Name the run in errors that come from where only its bytes are known."""
@@ -84,6 +102,8 @@ def naming(run_id: str) -> Iterator[None]:
         if repr(run_id) not in str(problem):
             problem.args = (f"run {run_id!r}: {problem}",)
         raise
+    except JournalCorrupt as problem:
+        raise problem.located(problem.where, run_id=run_id) from None
 
 
 def _joined(words: list[str], *, keep: int = 0) -> str:

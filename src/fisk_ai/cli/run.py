@@ -10,6 +10,7 @@ import click
 
 from fisk_ai.agent.agent import ResumeOptions
 from fisk_ai.agent.orphan import OrphanPolicy
+from fisk_ai.cli import terminal
 from fisk_ai.cli.drive import Driver, Output
 from fisk_ai.cli.options import Command, state_dir_option
 from fisk_ai.cli.places import DEFAULT_CONFIG, Place
@@ -110,6 +111,7 @@ def command(
     given = (("--force", force), ("--on-crash", on_crash), ("--orphan", orphan))
     for_a_resume = tuple(flag for flag, value in given if value)
     _Asked(prompt, checkpoint, name, resume, latest, for_a_resume).check()
+    terminal.stdout.reserve()
     driver = Driver(Place(state_dir, config), output)
     if resume is not None or latest:
         return driver.resume(resume, ResumeOptions(force, on_crash, orphan or "wait"), chat=chat)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from fisk_ai.cli import show, terminal, verify
+from fisk_ai.cli.ending import go_on_with
 from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, json_option, report, state_dir_option
-from fisk_ai.cli.places import Place, find_run, naming, open_state
+from fisk_ai.cli.places import Place, exact_run, find_run, naming, open_state
 from fisk_ai.errors import FiskError
 from fisk_ai.folding import Counters
 from fisk_ai.ids import check_new_run_id, new_run_id
@@ -24,11 +24,11 @@ from fisk_ai.text import one_line
 def command() -> None:
     """List, show, check, fork and remove stored runs.
 
-    An ID may be shortened to any prefix that only one run has.
+    An ID may be shortened to any prefix that only one run has, but for `rm`.
     """
 
 
-@command.command("ls", cls=Command)
+@command.command("ls", cls=Command, short_help="List runs, newest record first.")
 @state_dir_option
 @json_option
 @click.option("--usage", is_flag=True, help="Also tokens; reads whole journals, so it takes longer.")
@@ -40,7 +40,7 @@ def ls(state_dir: str | None, as_json: bool, usage: bool) -> None:
         terminal.say("reading whole journals for the tokens")
     used = {info.run_id: _counters(store, info) for info in infos} if usage else None
     if as_json:
-        print_json([_row(info, used) for info in infos], pretty=sys.stdout.isatty())
+        print_json([_row(info, used) for info in infos])
     elif infos:
         terminal.answer("\n".join(table(infos, utc_now(), terminal.columns(), used)))
     else:
@@ -64,22 +64,24 @@ def _counters(store: FileStore, info: RunInfo) -> Counters | None:
 command.add_command(show.command)
 
 
-@command.command("rm", cls=Command)
+@command.command("rm", cls=Command, short_help="Remove runs, named by their whole ids.")
 @click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
 @state_dir_option
 def rm(run_ids: tuple[str, ...], state_dir: str | None) -> None:
-    """Remove runs and all that belongs to them; a run in use is left alone."""
+    """Remove runs and all that belongs to them; a run in use is left alone.
+
+    Each ID is a whole one: a prefix removes nothing.
+    """
     store = open_state(state_dir)
     failed = 0
     for text in run_ids:
         try:
-            run_id = find_run(store, text)
-            store.delete(run_id)
+            store.delete(exact_run(store, text))
         except FiskError as problem:
             report(problem, {"state_dir": state_dir})
             failed = failed or problem.exit_code
         else:
-            terminal.say(f"removed {run_id}")
+            terminal.say(f"removed {text}")
     if failed:
         raise click.exceptions.Exit(failed)
 
@@ -87,7 +89,7 @@ def rm(run_ids: tuple[str, ...], state_dir: str | None) -> None:
 command.add_command(verify.command)
 
 
-@command.command("fork", cls=Command)
+@command.command("fork", cls=Command, short_help="Make a new run from another's records.")
 @click.argument("run_id", metavar="ID")
 @click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="The last record to take; all without it.")
 @click.option("--name", metavar="ID", help="The id of the new run; one that sorts by time without it.")
@@ -115,5 +117,6 @@ def fork(
     if made.state.pending is not None:
         names = ", ".join(one_line(call.name, 64) for call in made.state.pending.unanswered)
         terminal.say(f"it will run these calls, with new idempotency keys: {names}")
-    terminal.say(f"run {made.run_id} has records 1 to {made.seq} of {origin}; go on with:")
-    terminal.say(f"  {Place(state_dir).run_command('--resume', made.run_id)}")
+    terminal.say(f"run {made.run_id} has records 1 to {made.seq} of {origin}")
+    for line in go_on_with(Place(state_dir).run_command("--resume", made.run_id)):
+        terminal.say(line)

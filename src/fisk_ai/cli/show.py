@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterable, Iterator
+
 import click
 
 from fisk_ai.cli import terminal
-from fisk_ai.cli.ending import way_on
+from fisk_ai.cli.ending import go_on_with, way_on
 from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, json_option, state_dir_option
 from fisk_ai.cli.places import Place, find_run, naming, open_state
-from fisk_ai.cli.salvage import whole_part
+from fisk_ai.cli.salvage import misnamed, whole_part
 from fisk_ai.errors import JournalCorrupt, UnsupportedFormat
-from fisk_ai.folding import RunState
+from fisk_ai.folding import RunState, fold
 from fisk_ai.reports.summary import show_data, summary_lines
-from fisk_ai.reports.transcript import transcript
+from fisk_ai.reports.transcript import Entry, entries_of_records, open_lines, transcript
 from fisk_ai.stores import FileStore, RunInfo
 
+_LABEL = 10
+"""Columns of the labels of a summary."""
 
-@click.command("show", cls=Command)
+
+@click.command("show", cls=Command, short_help="Show where a run stands, and its conversation.")
 @click.argument("run_id", metavar="ID")
 @state_dir_option
 @json_option
@@ -36,35 +42,50 @@ def command(run_id: str, state_dir: str | None, as_json: bool, full: bool) -> No
 
 def _load_and_show(store: FileStore, run_id: str, place: Place, *, as_json: bool, full: bool) -> None:
     try:
-        state = store.load(run_id)
+        records = store.read(run_id).records
+        state = fold(records)
     except UnsupportedFormat:
         if not as_json:
             _show_raw(store, run_id)
         raise
-    except JournalCorrupt:
+    except JournalCorrupt as problem:
         if not as_json:
             _show_whole_part(store, run_id, full=full)
-        raise
+        raise problem.located(store.path(run_id)) from None
     info = store.info(run_id)
+    entries = list(entries_of_records(records))
     if as_json:
-        print_json(show_data(info, state), pretty=True)
+        print_json(show_data(info, state, entries))
     else:
-        _show(info, state, place, full=full)
+        _show(info, state, entries, place, full=full)
 
 
-def _show(info: RunInfo, state: RunState, place: Place, *, full: bool) -> None:
+def _show(info: RunInfo, state: RunState, entries: list[Entry], place: Place, *, full: bool) -> None:
     running = info.status == "running"
-    lines = [*summary_lines(info, state), "", *transcript(state, full=full, running=running)]
+    lines = [*_fitted(summary_lines(info, state)), "", *transcript(entries, full=full, margin=True)]
+    lines += open_lines(state.pending, running=running, margin=True)
     if not running and (command := way_on(state, place)):
-        lines += ["", "go on with:", f"  {command}"]
+        lines += ["", *go_on_with(command)]
     terminal.answer("\n".join(lines))
 
 
+def _fitted(lines: Iterable[str]) -> Iterator[str]:
+    """Wrap lines whose text begins after a label to the terminal's columns."""
+    columns = terminal.columns()
+    for line in lines:
+        if columns is None:
+            yield line
+        else:
+            yield from textwrap.wrap(
+                line, max(columns, 2 * _LABEL), subsequent_indent=" " * _LABEL, break_on_hyphens=False
+            )
+
+
 def _show_whole_part(store: FileStore, run_id: str, *, full: bool) -> None:
-    state = whole_part(store, run_id)
-    if state is not None:
-        terminal.answer(f"DAMAGED: this is the part before the damage, records 1 to {state.last_seq}\n")
-        terminal.answer("\n".join(transcript(state, full=full)))
+    part = whole_part(store, run_id)
+    if part is not None and not misnamed(run_id, part):
+        terminal.answer(f"DAMAGED: this is the part before the damage, records 1 to {part.state.last_seq}\n")
+        terminal.answer("\n".join(transcript(entries_of_records(part.records), full=full, margin=True)))
 
 
 def _show_raw(store: FileStore, run_id: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from fisk_ai.agent import events
 from fisk_ai.cli import terminal
-from fisk_ai.cli.json_output import error_data, print_json
+from fisk_ai.cli.json_output import error_data, print_json, print_json_line
 from fisk_ai.reports.summary import counters_data
 
 
@@ -62,7 +62,7 @@ class StreamedJson:
 
     def __call__(self, event: events.Event) -> None:
         """Write an event."""
-        print_json(event_data(event))
+        print_json_line(event_data(event))
 
     def notice(self, text: str) -> None:
         """Say something that isn't an event, to people."""

@@ -21,17 +21,44 @@ class Stdout:
     def __init__(self) -> None:
         self.failed = False
         """True once something could not be written; a reader that went away has seen enough, and counts as none."""
+        self._own: TextIO | None = None
+
+    @property
+    def stream(self) -> TextIO:
+        """Where answers go."""
+        return self._own or sys.stdout
+
+    def reserve(self) -> None:
+        """Keep stdout for answers: whatever else writes to `sys.stdout` or descriptor 1 from now on gets stderr.
+
+        For commands that run code which isn't ours: tools print, and so do modules when they are imported.
+        """
+        if self._own is not None:
+            return
+        sys.stdout.flush()
+        self._own = open(  # noqa: SIM115 - open as long as the process
+            os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False
+        )
+        os.dup2(2, 1)
+        sys.stdout = sys.stderr
+
+    def release(self) -> None:
+        """Give stdout back to everybody, for who runs several commands in one process."""
+        if self._own is not None:
+            os.dup2(self._own.fileno(), 1)
+            os.close(self._own.fileno())
+            self._own = None
 
     def write(self, text: str) -> None:
         """Write as it is; what goes to a terminal has to be harmless already."""
         try:
-            _write(sys.stdout, text)
+            _write(self.stream, text)
         except OSError as problem:
             self.give_up(problem)
 
     def give_up(self, problem: OSError) -> None:
         """Let what is still written vanish, after a write that failed."""
-        _silence(sys.stdout)
+        _silence(self.stream)
         if not isinstance(problem, BrokenPipeError):
             self.failed = True
             complain(f"standard output could not be written: {problem.strerror}")
@@ -89,14 +116,14 @@ def can_rewrite(stream: TextIO) -> bool:
 
 def same_terminal() -> bool:
     """Tell whether stdout and stderr show on one terminal."""
-    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+    if not (stdout.stream.isatty() and sys.stderr.isatty()):
         return False
-    return os.fstat(sys.stdout.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev
+    return os.fstat(stdout.stream.fileno()).st_rdev == os.fstat(sys.stderr.fileno()).st_rdev
 
 
 def columns() -> int | None:
     """Return the width of the terminal that stdout is, or None if it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if stdout.stream.isatty() else None
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -11,14 +10,14 @@ from fisk_ai.cli import terminal
 from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, flat, json_option, state_dir_option
 from fisk_ai.cli.places import Place, find_run, open_state
-from fisk_ai.cli.salvage import whole_part
+from fisk_ai.cli.salvage import misnamed, whole_part
 from fisk_ai.errors import FiskError, JournalCorrupt
 from fisk_ai.folding import fold
 from fisk_ai.stores import FileStore
 from fisk_ai.stores.journal import Contents
 
 
-@click.command("verify", cls=Command)
+@click.command("verify", cls=Command, short_help="Check every byte of runs, and change nothing.")
 @click.argument("run_ids", metavar="[ID]...", nargs=-1)
 @state_dir_option
 @json_option
@@ -32,7 +31,7 @@ def command(run_ids: tuple[str, ...], state_dir: str | None, as_json: bool) -> N
     wanted = [find_run(store, text) for text in run_ids] or sorted(store.run_ids())
     found = [_verify(store, run_id, Place(state_dir)) for run_id in wanted]
     if as_json:
-        print_json([finding for finding, _ in found], pretty=sys.stdout.isatty())
+        print_json([finding for finding, _ in found])
     else:
         for finding, _ in found:
             terminal.answer(f"{finding['run_id']}: {finding['text']}")
@@ -56,12 +55,15 @@ def _verify(store: FileStore, run_id: str, place: Place) -> tuple[dict[str, Any]
 
 
 def _damage(store: FileStore, run_id: str, problem: JournalCorrupt, place: Place) -> dict[str, Any]:
-    state = whole_part(store, run_id)
-    whole = 0 if state is None else state.last_seq
-    text = f"DAMAGED {_located(problem)}: {flat(problem.cause)}; "
-    text += f"records 1 to {whole} before it are whole" if whole else "nothing before it is whole"
-    if whole:
-        text += f", and `{place.session_command('fork', run_id, '--at', str(whole))}` makes a new run of them"
+    part = whole_part(store, run_id)
+    whole = 0 if part is None else part.state.last_seq
+    if wrong := misnamed(run_id, part):
+        text = f"DAMAGED: {wrong}"
+    else:
+        text = f"DAMAGED {_located(problem)}: {flat(problem.cause)}; "
+        text += f"records 1 to {whole} before it are whole" if whole else "nothing before it is whole"
+        if whole:
+            text += f", and `{place.session_command('fork', run_id, '--at', str(whole))}` makes a new run of them"
     return {
         "run_id": run_id,
         "ok": False,

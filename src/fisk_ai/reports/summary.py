@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from fisk_ai.agent.decide import dead_end
 from fisk_ai.folding import Counters, RunState
 from fisk_ai.messages import Call
+from fisk_ai.reports.transcript import Entry, messages_data
 from fisk_ai.stores.base import RunInfo
 from fisk_ai.text import one_line
 
@@ -30,7 +32,7 @@ def info_data(info: RunInfo) -> dict[str, Any]:
     return data
 
 
-def show_data(info: RunInfo, state: RunState) -> dict[str, Any]:
+def show_data(info: RunInfo, state: RunState, entries: Iterable[Entry]) -> dict[str, Any]:
     """Return what `session show --json` prints: the row, and what the records add up to."""
     return {
         **info_data(info),
@@ -42,6 +44,8 @@ def show_data(info: RunInfo, state: RunState) -> dict[str, Any]:
         "next_iteration": state.next_iteration,
         "pending": _pending_data(state),
         "terminal": msgspec.to_builtins(state.terminal),
+        "answer": state.last_turn.text if state.answered and state.last_turn and not dead_end(state) else None,
+        "messages": messages_data(entries),
     }
 
 
@@ -149,11 +153,7 @@ def summary_lines(info: RunInfo, state: RunState) -> Iterator[str]:
     yield f"created:  {one_line(state.created, 40)}   records: {state.last_seq}   version: {state.version}"
     if state.forked_from is not None:
         yield f"fork of:  {one_line(state.forked_from.run_id, 100)} at record {state.forked_from.seq}"
-    yield (
-        f"used:     {counters.model_calls} model calls, {counters.tool_calls} tool calls, "
-        f"{counters.total_tokens} tokens (input {counters.in_tokens}, output {counters.out_tokens}, "
-        f"cache read {counters.cache_read_tokens}, cache created {counters.cache_create_tokens})"
-    )
+    yield f"used:     {_used(counters)}"
     yield from pending_lines(state, running=info.status == "running")
 
 
@@ -174,6 +174,24 @@ def pending_lines(state: RunState, *, running: bool = False) -> Iterator[str]:
     waiting = [one_line(call.name, _NAME_WIDTH) for call in pending.unanswered if call not in pending.ambiguous]
     if waiting:
         yield f"to do:    {', '.join(waiting)} (not started)"
+
+
+def _used(counters: Counters) -> str:
+    kinds = [f"input {counters.in_tokens}", f"output {counters.out_tokens}"]
+    if counters.cache_read_tokens:
+        kinds.append(f"cache read {counters.cache_read_tokens}")
+    if counters.cache_create_tokens:
+        kinds.append(f"cache created {counters.cache_create_tokens}")
+    numbers = (
+        (counters.model_calls, "model call"),
+        (counters.tool_calls, "tool call"),
+        (counters.total_tokens, "token"),
+    )
+    return f"{', '.join(_counted(*each) for each in numbers)} ({', '.join(kinds)})"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _why(state: RunState) -> str:

@@ -68,9 +68,10 @@ class HeldGuard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A tool process that outlived its runner."""
+    """The processes of a call that outlived its runner."""
 
     tool: str | None
+    """None if there is no note of it."""
     process_group: int | None
     """None if the runner died before it could note it."""
     is_same: bool
@@ -97,6 +98,9 @@ class Journal(Protocol):
             JournalFailed: the write or sync failed; the journal is poisoned from now on.
             JournalLost: the journal is no longer ours; nothing was written.
             JournalClosed: it was closed.
+            TypeError: it is no record; a `SequencedRecord` has one in it.
+
+        Whether the record fits those before it is not looked at: `Folding.check` does.
         """
 
     def append_payload(self, key: str, payload: bytes) -> int:
@@ -114,8 +118,11 @@ class Journal(Protocol):
     def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[HeldGuard | None]:
         """Hold the lock that processes of a call inherit; None where runs are not stored."""
 
-    def find_orphan(self) -> Orphan | None:
-        """Return the tool of a dead runner that is still alive, if there is one."""
+    def find_orphans(self) -> Sequence[Orphan]:
+        """Return the calls of a dead runner that are still alive: one, or those of a parallel group.
+
+        Those that are certain to live; if none is, but something lives, the one that was noted last.
+        """
 
     def close(self) -> None:
         """Give the run up; may be called twice."""

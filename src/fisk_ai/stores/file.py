@@ -365,22 +365,24 @@ class FileJournal(JournalBase):
         self._descriptor = descriptor
         self._lock = held
         self._names_synced = False
+        # Those of open files never change; asking for them before each append would cost as much as the rest.
+        self._directory_identity = self._disk.facts(directory).identity
+        self._identity = self._disk.facts(descriptor).identity
 
-    def ensure_held(self) -> None:
-        """Raise `JournalLost` if the lock file, the journal or the directory was taken away or replaced."""
-        self._require_usable()
+    def _require_held(self) -> None:
         try:
-            self._require_held()
+            self._require_in_place()
         except OSError as problem:
             raise JournalLost(self.where, f"it can't be looked at: {problem.strerror}") from None
 
-    def _require_held(self) -> None:
+    def _require_in_place(self) -> None:
+        """Raise `JournalLost` if the lock file, the journal or the directory was taken away or replaced."""
         lock_is_there = self._lock.still_there()  # raises in a forked child and after a release
         at_path = self._disk.find_directory(self._store.directory)
-        if at_path is None or at_path.identity != self._disk.facts(self._directory).identity:
+        if at_path is None or at_path.identity != self._directory_identity:
             raise JournalLost(self.where, "its directory was removed or replaced")
         found = self._disk.find(self._directory, self.run_id + JOURNAL)
-        if found is None or found.identity != self._disk.facts(self._descriptor).identity:
+        if found is None or found.identity != self._identity:
             raise JournalLost(self.where, "the file was removed or replaced")
         if not lock_is_there:
             raise JournalLost(self.where, "its lock file was removed or replaced")
@@ -423,8 +425,8 @@ class FileJournal(JournalBase):
         path = self._store.path(self.run_id, TOOLS)
         return orphans.hold(self._disk, self._directory, name, path, (tool, call_id, timeout_s))
 
-    def find_orphan(self) -> Orphan | None:
-        """Return the tool of a dead runner that is still alive, if there is one."""
+    def find_orphans(self) -> Sequence[Orphan]:
+        """Return the calls of a dead runner that are still alive; see `Journal.find_orphans`."""
         name = self.run_id + TOOLS
         return orphans.find(self._disk, self._directory, name, self._store.path(self.run_id, TOOLS))
 

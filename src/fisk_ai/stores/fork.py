@@ -6,11 +6,12 @@ so are the idempotency keys of calls that have not been answered.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fisk_ai.codec import Scanner, payload_bytes
-from fisk_ai.errors import ConfigError, JournalCorrupt, NothingRecorded
+from fisk_ai.errors import ConfigError, JournalCorrupt, NothingRecorded, StoreError
 from fisk_ai.folding import Folding, RunState
 from fisk_ai.records import (
     VERSION,
@@ -35,8 +36,9 @@ class Fork:
 def fork(store: Store, origin: str, run_id: str, *, at: int | None = None, interactive: bool | None = None) -> Fork:
     """Make a new run `run_id` from the records of `origin` up to and including seq `at` (None: all of them).
 
-    Damage after `at` doesn't matter. The fork ends in `suspended`; only the whole of an interrupted run is copied
-    without an end, so that its doubt about the call in flight is kept.
+    Damage after `at` doesn't matter. The fork ends in `suspended`; only the whole of a run that was interrupted, or
+    that ended in an error with a call in doubt, is copied without an end, so that the doubt is kept. A fork that fails
+    half-way is removed; one whose process is killed half-way is left, interrupted.
 
     Raises:
         ConfigError: if `at` is no record of the run.
@@ -50,7 +52,8 @@ def fork(store: Store, origin: str, run_id: str, *, at: int | None = None, inter
     state = folding.state()
     while len(records) > 1 and isinstance(records[-1].record, TerminalRecord):
         records.pop()
-    keep_doubt = complete and state.interrupted
+    in_doubt = state.pending is not None and bool(state.pending.ambiguous)
+    keep_doubt = complete and (state.interrupted or in_doubt)
     meta = MetaRecord(
         version=VERSION,
         run_id=run_id,
@@ -61,11 +64,18 @@ def fork(store: Store, origin: str, run_id: str, *, at: int | None = None, inter
         interactive=state.interactive if interactive is None else interactive,
         forked_from=ForkedFrom(run_id=origin, seq=state.last_seq),
     )
-    with store.create(run_id, meta) as journal:
-        for key, payload in payloads[1 : len(records)]:
-            journal.append_payload(key, payload)
-        if not keep_doubt:
-            journal.append(TerminalRecord(reason="suspended"))
+    journal = store.create(run_id, meta)
+    try:
+        with journal:
+            for key, payload in payloads[1 : len(records)]:
+                journal.append_payload(key, payload)
+            if not keep_doubt:
+                journal.append(TerminalRecord(reason="suspended"))
+    except BaseException:
+        # Half a fork would pass for a whole run that was interrupted.
+        with contextlib.suppress(StoreError):
+            store.delete(run_id)
+        raise
     return Fork(run_id, state.last_seq, state)
 
 

@@ -18,9 +18,11 @@ from typing import Self
 
 from fisk_ai.codec import Chain, Tail, encode_payload, frame, payload_key, require_version
 from fisk_ai.errors import JournalClosed, JournalCorrupt, JournalFailed
-from fisk_ai.records import MetaRecord, Record, SequencedRecord
+from fisk_ai.records import PROTOCOLS, MetaRecord, Record, SequencedRecord
 from fisk_ai.stores.base import Clock, HeldGuard, Orphan, timestamp
 
+_KINDS = frozenset(PROTOCOLS.values())
+_KIND_NAMES = [kind.__name__ for kind in PROTOCOLS.values()]
 _open_journals: weakref.WeakSet[JournalBase] = weakref.WeakSet()
 
 
@@ -38,7 +40,8 @@ class Contents:
         if not isinstance(first, MetaRecord):
             raise JournalCorrupt("the first record is not meta", where=where, line=1, offset=0, seq=1)
         if first.run_id != run_id:
-            raise JournalCorrupt(f"meta names the run {first.run_id!r:.110}", where=where, line=1, offset=0, seq=1)
+            cause = f"meta names the run {first.run_id!r:.110} but the file is named for {run_id!r}: rename it"
+            raise JournalCorrupt(cause, where=where, line=1, offset=0, seq=1)
         return first
 
 
@@ -71,6 +74,8 @@ class JournalBase(ABC):
 
     def append(self, record: Record) -> int:
         """Make a record durable; see `Journal.append` for what it raises."""
+        if type(record) not in _KINDS:
+            raise TypeError(f"append takes a record ({', '.join(_KIND_NAMES)}), not {type(record).__name__}")
         require_version(self.version, record)
         return self.append_payload(payload_key(record), encode_payload(record))
 
@@ -84,7 +89,7 @@ class JournalBase(ABC):
             # 2. No append ever lands on torn bytes.
             self.repair()
             # 3. Nothing is written to a run that is no longer ours.
-            self.ensure_held()
+            self._require_held()
             # 4. From before the write until this object knows of the record the journal is unusable: whatever
             #    interrupts it (a full disk, a failed sync, a signal, a cancelled thread) leaves it so.
             with self._poisoned("an append"):
@@ -100,11 +105,17 @@ class JournalBase(ABC):
             self._require_usable()
             if self._repaired:
                 return b""
-            self.ensure_held()
+            self._require_held()
             with self._poisoned("a repair"):
                 self._make_whole(self._tail)
                 self._repaired = True
             return self._tail.torn
+
+    def ensure_held(self) -> None:
+        """Raise `JournalLost` if the run is no longer ours; an append in another thread is waited for."""
+        with self._mutex:
+            self._require_usable()
+            self._require_held()
 
     def records(self) -> Sequence[SequencedRecord]:
         """Return all records, in order; what `open` decoded is handed over, later calls read anew."""
@@ -165,16 +176,16 @@ class JournalBase(ABC):
         """Give up lock and descriptors."""
 
     @abstractmethod
-    def ensure_held(self) -> None:
+    def _require_held(self) -> None:
         """Raise `JournalLost` if the run is no longer ours."""
 
     def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[HeldGuard | None]:
         """Hold nothing: only runs on disk can leave orphans that matter."""
         return contextlib.nullcontext(None)
 
-    def find_orphan(self) -> Orphan | None:
+    def find_orphans(self) -> Sequence[Orphan]:
         """Find none."""
-        return None
+        return ()
 
 
 def _forget_threads() -> None:

@@ -41,6 +41,7 @@ class RunLock:
         self._descriptor: int | None = descriptor
         self._directory = directory
         self._name = name
+        self._identity = disk.facts(descriptor).identity  # that of an open file never changes
         _held.add(self)
 
     @property
@@ -51,8 +52,10 @@ class RunLock:
         return self._descriptor
 
     def still_there(self) -> bool:
-        """Tell whether the lock file is still the one at its name."""
-        return _is_at(self._disk, self._directory, self._name, self.descriptor)
+        """Tell whether the lock file is still the one at its name; raises as `descriptor` does."""
+        assert self.descriptor >= 0
+        found = self._disk.find(self._directory, self._name)
+        return found is not None and found.identity == self._identity
 
     def release(self, *, remove: bool = False) -> None:
         """Give the lock up; `remove` takes the file away first, while nobody else can have it."""

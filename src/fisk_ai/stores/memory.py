@@ -138,9 +138,7 @@ class MemoryJournal(JournalBase):
         self._run = run
         run.holder = self
 
-    def ensure_held(self) -> None:
-        """Raise `JournalLost` if somebody took the run away."""
-        self._require_usable()
+    def _require_held(self) -> None:
         if self._run.holder is not self:
             raise JournalLost(self.where, "it was taken over")
 

@@ -1,13 +1,15 @@
 """The lock that a run's tools inherit on purpose, so that a resume never repeats a call beside itself.
 
-`<id>.tools` is held shared by every process of a running call and says which call it is. The runner's own death does
-not free it. What a tool leaves running behind its back (a daemon) keeps it held too.
+`<id>.tools` is held shared by every process of a running call. The runner's own death does not free it. What a tool
+leaves running behind its back (a daemon) keeps it held too. In it is a line of JSON for each call that began since
+nobody held it: calls may run side by side, and each of them has to be found again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -15,6 +17,12 @@ from fisk_ai.errors import NotPermitted
 from fisk_ai.stores.base import Orphan
 from fisk_ai.stores.disk import FILE_MODE, Disk
 from fisk_ai.stores.lock import require_plain_file
+
+_NOTES_BYTES = 64 * 1024
+"""The end of the notes that is read: more calls than ever run side by side."""
+
+_taking = threading.Lock()
+"""Going from an exclusive lock to a shared one is not atomic: meanwhile another thread could have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +37,17 @@ class ToolsLock:
 
     def started(self, process_group: int) -> None:
         """Note the group and when its leader started, which together can't be mistaken for a later process."""
-        self._write({"pgid": process_group, "started": start_time(process_group)})
+        self._note({"pgid": process_group, "started": start_time(process_group)})
 
     def announce(self) -> None:
         """Note the call before its process exists."""
-        self._write({})
+        self._note({})
 
-    def _write(self, more: dict[str, object]) -> None:
+    def _note(self, more: dict[str, object]) -> None:
         call = {"tool": self.tool, "tool_use_id": self.call_id, "timeout_s": self.timeout_s}
         # The lock counts, not the note: without one (a full disk) an orphan is still seen, only not named.
         with suppress(OSError):
-            self.disk.overwrite(self.descriptor, json.dumps({**call, **more}).encode() + b"\n")
+            self.disk.write(self.descriptor, json.dumps({**call, **more}).encode() + b"\n")
 
 
 @contextmanager
@@ -70,12 +78,23 @@ def _take(disk: Disk, descriptor: int, path: str) -> None:
     try:
         if disk.facts(descriptor).mode != FILE_MODE:
             disk.set_mode(descriptor, FILE_MODE)
-        disk.lock(descriptor, shared=True)
+        with _taking:
+            if disk.lock(descriptor):
+                _forget_notes(disk, descriptor)
+            taken = disk.lock(descriptor, shared=True)
     except OSError as problem:
         raise NotPermitted(path, f"the tools' lock can't be taken: {problem.strerror}") from None
+    if not taken:
+        raise NotPermitted(path, "the tools' lock can't be taken: another process has it for itself")
 
 
-def find(disk: Disk, directory: int, name: str, path: str) -> Orphan | None:
+def _forget_notes(disk: Disk, descriptor: int) -> None:
+    """Empty the notes, while nobody else can hold the lock: all calls in them are over."""
+    with suppress(OSError):  # notes of calls that are over name no living process
+        disk.overwrite(descriptor, b"")
+
+
+def find(disk: Disk, directory: int, name: str, path: str) -> Sequence[Orphan]:
     """Return who still holds the tools' lock; only the holder of the run's own lock may ask.
 
     Raises:
@@ -84,24 +103,34 @@ def find(disk: Disk, directory: int, name: str, path: str) -> Orphan | None:
     try:
         descriptor = disk.open_file(directory, name)
     except FileNotFoundError:
-        return None
+        return ()
     except OSError as problem:
         raise NotPermitted(path, f"the tools' lock can't be opened: {problem.strerror}") from None
     try:
         require_plain_file(disk, descriptor, path)
-        return None if disk.lock(descriptor) else _describe(disk.read(descriptor, 4096, 0))
+        return () if disk.lock(descriptor) else _described(_read_notes(disk, descriptor))
     except OSError as problem:
         raise NotPermitted(path, f"the tools' lock can't be asked: {problem.strerror}") from None
     finally:
         disk.close(descriptor)
 
 
-def _describe(text: bytes) -> Orphan:
+def _read_notes(disk: Disk, descriptor: int) -> bytes:
+    return disk.read(descriptor, _NOTES_BYTES, max(0, disk.facts(descriptor).size_bytes - _NOTES_BYTES))
+
+
+def _described(notes: bytes) -> Sequence[Orphan]:
+    noted = [orphan for line in notes.splitlines() if (orphan := _describe(line)) is not None]
+    living = tuple(orphan for orphan in noted if orphan.is_same)
+    return living or tuple(noted[-1:]) or (Orphan(None, None, is_same=False),)
+
+
+def _describe(line: bytes) -> Orphan | None:
     try:
-        noted = json.loads(text)
+        noted = json.loads(line)
         tool, group, started = noted["tool"], noted.get("pgid"), noted.get("started")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Orphan(None, None, is_same=False)
+        return None
     is_same = isinstance(group, int) and started is not None and start_time(group) == started
     return Orphan(str(tool), group if isinstance(group, int) else None, is_same)
 

@@ -54,7 +54,7 @@ class CommandTool:
         hidden_env: Collection[str] = frozenset(),
         cwd: str | None = None,
     ) -> None:
-        problems = declaration_problems(name, on_crash, timeout_s)
+        problems = declaration_problems(name, description, on_crash=on_crash, parallel=parallel, timeout_s=timeout_s)
         self._argv = _parse_argv(argv, problems)
         self._defaults = {key: spec["default"] for key, spec in parameters.items() if "default" in spec}
         self.parameters: Mapping[str, Any] = _object_schema(parameters)
@@ -115,6 +115,9 @@ class CommandTool:
 
 
 def _parse_argv(argv: Sequence[str], problems: list[str]) -> list[ArgumentTemplate]:
+    if isinstance(argv, str):
+        problems.append("argv is a list of arguments, not one text: no shell splits it")
+        return []
     templates = []
     if not argv or not argv[0]:
         problems.append("argv is empty")

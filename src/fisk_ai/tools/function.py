@@ -31,7 +31,7 @@ class FunctionTool(Generic[P, R]):
     a coroutine function in the event loop, which it must not block.
 
     Raises:
-        ToolSetupError: if the function can't be described to a model.
+        ToolSetupError: if the function can't be described to a model; without docstring and `description`, for one.
     """
 
     __name__: str
@@ -49,12 +49,15 @@ class FunctionTool(Generic[P, R]):
     ) -> None:
         self._arguments = read_signature(function)
         self.name: str = function.__name__ if name is None else name
-        refuse(self.name, declaration_problems(self.name, on_crash, timeout_s) + _kind_problems(function))
+        summary = parse_docstring(inspect.getdoc(function) or "").summary
+        self.description: str = summary if description is None else description
+        declared = declaration_problems(
+            self.name, self.description, on_crash=on_crash, parallel=parallel, timeout_s=timeout_s
+        )
+        refuse(self.name, declared + _kind_problems(function))
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._is_async = _is_async(function)
-        summary = parse_docstring(inspect.getdoc(function) or "").summary
-        self.description: str = summary if description is None else description
         self.parameters: Mapping[str, Any] = self._arguments.schema
         self.identity: Mapping[str, Any] = {"function": function_label(function), "parallel": parallel}
         self.on_crash: OnCrash = on_crash

@@ -6,6 +6,7 @@ import inspect
 import json
 import logging
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,18 +20,26 @@ from fisk_ai.tools.output import blocks_output, error_output, text_output
 logger = logging.getLogger(__name__)
 
 
+_ADDRESS = re.compile(r"<.* at 0x[0-9a-fA-F]+>+", re.DOTALL)
+"""What Python says of an object whose class says nothing."""
+
+
+class _NoText(TypeError):
+    """The value has no text of its own."""
+
+
 def output_of(value: object) -> ToolOutput:
     """Return a function's value as a result.
 
     Text stays as it is; None becomes a note; images, text blocks (or a list with some) and a `ToolOutput` are
-    checked; everything else becomes JSON text, in which NaN and Infinity are strings. A value that can't be shown
-    gives an error result which says that the call ran.
+    checked; everything else becomes JSON text, in which NaN and Infinity are strings. A value that can't be shown,
+    also one whose only text is `<... object at 0x...>`, gives an error result which says that the call ran.
     """
     try:
         return _converted(value)
     except Exception as problem:  # str(), repr() and serializers of a value are code of the tool's author
         logger.debug("a value of type %s can't be shown", type(value).__name__, exc_info=True)
-        why = type(problem).__name__
+        why = str(problem) if isinstance(problem, _NoText) else type(problem).__name__
         return error_output(
             f"the call ran to its end, but its result (a {type(value).__name__}) can't be shown as text ({why})"
         )
@@ -46,7 +55,10 @@ def _converted(value: object) -> ToolOutput:
             return blocks_output([_block(value)])
         case list() | tuple() if any(isinstance(item, TextBlock | ImageBlock) for item in value):
             return blocks_output(map(_block, value))
-    return text_output(_text(value))
+    text = _text(value)
+    if not isinstance(value, str) and _ADDRESS.fullmatch(text):
+        raise _NoText("its only text is its address in memory")
+    return text_output(text)
 
 
 def _block(value: object) -> TextBlock | ImageBlock:
@@ -90,7 +102,7 @@ def _serialized(value: object) -> Any:
     """Let pydantic handle models, dataclasses, dates, decimals, ...; an object that it doesn't know gives its str()."""
     if isinstance(value, Iterator) or inspect.isawaitable(value):
         # Consuming it would run the tool's code outside of its time limit, perhaps without an end.
-        raise TypeError("not a finished value")
+        raise _NoText("it is not a finished value")
     try:
         return to_jsonable_python(value, fallback=str)
     except UnicodeDecodeError:

@@ -1,0 +1,75 @@
+"""Seeds of the simulation, and bugs that it has to find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.reliability import simulation
+from tests.reliability.invariants import BrokenPromise
+from tests.reliability.planted import BUGS
+from tests.reliability.simulation import simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_a_journal_keeps_its_promises_under_faults_and_crashes() -> None:
+    struck = simulate("journal", range(5000))
+    for what in ("power cut", "sync failed", "disk is full", "no descriptors", "cut failed", "torn tail cut"):
+        assert struck[what] >= 10, f"{what} was hardly ever reached"
+
+
+@pytest.mark.slow
+def test_an_agents_run_keeps_its_promises_under_faults_and_crashes_and_comes_to_its_end() -> None:
+    struck = simulate("agent", range(500))
+    for what in ("power cut", "sync failed", "disk is full", "no descriptors"):
+        assert struck[what] >= 10, f"{what} was hardly ever reached"
+    for ending in ("suspended", "completed", "error", "max_iterations", "configuration_changed", "decision_needed"):
+        assert struck[f"ended: {ending}"] >= 5, f"hardly any run ended like that: {ending}"
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "no sync of the file",
+        "promised before the sync",
+        "no sync of the directory",
+        "sync tried again after EIO",
+        "torn tail not cut",
+        "cut before it is kept",
+        "poison ignored",
+        "opened without dropping the cache",
+    ],
+)
+def test_a_planted_bug_is_found_by_the_journals_simulation(bug: str) -> None:
+    with BUGS[bug](), pytest.raises(BrokenPromise, match=r"--only journal --seed \d+"):
+        simulate("journal", range(3000))
+
+
+@pytest.mark.parametrize("bug", ["no sync of the file", "call in doubt not named", "clean end not taken back"])
+def test_a_planted_bug_is_found_by_the_agents_simulation(bug: str) -> None:
+    with BUGS[bug](), pytest.raises(BrokenPromise, match=r"--only agent --seed \d+"):
+        simulate("agent", range(300))
+
+
+@pytest.mark.parametrize("kind", ["journal", "agent"])
+def test_a_seed_is_the_same_in_every_process(kind: str) -> None:
+    command = [sys.executable, "-m", "tests.reliability.simulation", "--only", kind, "--seeds", "20-29"]
+    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    here = simulate(kind, range(20, 30))
+    assert said.partition(" s: ")[2].strip() == simulation.told(here)
+
+
+def test_a_failure_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(seed: int, _struck: Counter[str]) -> None:
+        if seed == 3:
+            raise ValueError("broken")
+
+    monkeypatch.setattr(simulation, "SIMULATIONS", {"journal": fails})
+    with pytest.raises(BrokenPromise, match=r"seed 3: ValueError: broken; repeat with .*--only journal --seed 3"):
+        simulate("journal", range(10))
