@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def orphaned(directory: Path, script: str = WHILE_HELD, **more: Any) -> Workplac
     place.scripted([{"calls": [{"name": "slow"}]}, {"text": "All is well."}])
     (directory / "hold").touch()
     process = place.begin()
-    until(lambda: groups(place), "the tool's start")
+    until(lambda: groups(place) and noted(place) == set(groups(place)), "the tool's start, and the note of it")
     process.kill()
     assert place.ambiguous == ["slow"]
     assert is_alive(groups(place)[0])
@@ -33,6 +34,14 @@ def orphaned(directory: Path, script: str = WHILE_HELD, **more: Any) -> Workplac
 def groups(place: Workplace) -> list[int]:
     path = place.directory / "groups"
     return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def noted(place: Workplace) -> set[int]:
+    """The groups that the runner has noted; it does so right after a tool has started, which a kill may prevent."""
+    path = place.state_dir / f"{RUN}.tools"
+    lines = path.read_text().splitlines() if path.exists() else []
+    notes = [json.loads(line) for line in lines if line.endswith("}")]
+    return {note["pgid"] for note in notes if "pgid" in note}
 
 
 def words(place: Workplace) -> list[str]:
@@ -88,7 +97,7 @@ def side_by_side(tmp_path: Path) -> Workplace:
     place.scripted([{"calls": [{"name": "left"}, {"name": "right"}]}, {"text": "All is well."}])
     (tmp_path / "hold").touch()
     process = place.begin()
-    until(lambda: len(groups(place)) == 2, "the tools' start")
+    until(lambda: len(groups(place)) == 2 and noted(place) == set(groups(place)), "the tools' start, and their notes")
     process.kill()
     assert place.ambiguous == ["left", "right"]
     return place
