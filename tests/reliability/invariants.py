@@ -191,21 +191,20 @@ def check_tidy(disk: SimulatedDisk) -> None:
             require(mode == (0o700 if disk.tree[path] is None else 0o600), f"{path} has mode {mode:o}")
 
 
-def check_append(disk: SimulatedDisk) -> None:
-    """A journal that can be opened takes another record and can be read after that; its torn bytes are kept."""
+def check_append(disk: SimulatedDisk, records: Sequence[SequencedRecord], torn: bytes) -> None:
+    """A journal that a reader has read takes another record and can be read after that; its torn bytes are kept."""
     store = FileStore(PLACE, disk=disk)
-    before = store.read(RUN)
     with store.open(RUN) as journal:
-        require(list(journal.records()) == before.records, "a resume reads something else than a reader")
+        require(tuple(journal.records()) == tuple(records), "a resume reads something else than a reader")
         cut = journal.repair()
-        require(cut == before.tail.torn, "something else was cut than what is torn")
-        if not _is_completed(before.records):
-            require(journal.append(TerminalRecord(reason="error")) == len(before.records) + 1, "a wrong seq")
+        require(cut == torn, "something else was cut than what is torn")
+        if not _is_completed(records):
+            require(journal.append(TerminalRecord(reason="error")) == len(records) + 1, "a wrong seq")
     kept = disk.tree.get(f"{PLACE.strip('/')}/{RUN}.torn") or b""
     require(kept.endswith(cut), "what was cut is not kept")
     after = store.read(RUN)
     require(not after.tail.needs_repair, "the tail is torn after a repair")
-    require(after.records[: len(before.records)] == before.records, "an append changed earlier records")
+    require(tuple(after.records[: len(records)]) == tuple(records), "an append changed earlier records")
     check_tidy(disk)
 
 

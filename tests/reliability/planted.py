@@ -53,6 +53,11 @@ def _cut_before_it_is_kept(self: FileJournal, tail: Tail) -> None:
         self._disk.sync(self._descriptor)
 
 
+def _emptied_without_sync(self: FileStore, directory: int, descriptor: int, run_id: str) -> None:
+    set_aside(self.disk, directory, run_id, b"".join(self._chunks(descriptor, run_id)))
+    self.disk.truncate(descriptor, 0)
+
+
 def _never_poisoned(self: JournalBase) -> None:
     if self._closed:
         raise JournalClosed("closed")
@@ -82,6 +87,7 @@ BUGS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "sync tried again after EIO": _put(FileJournal, "_write_durably", _tried_again),
     "torn tail not cut": _put(FileJournal, "_make_whole", _no_cut),
     "cut before it is kept": _put(FileJournal, "_make_whole", _cut_before_it_is_kept),
+    "name reused before its cut is safe": _put(FileStore, "_empty", _emptied_without_sync),
     "poison ignored": _put(JournalBase, "_require_usable", _never_poisoned),
     "opened without dropping the cache": _put(FileStore, "_settle_cache", _cache_kept),
     "call in doubt not named": _put(Folding, "_ambiguous", _nothing_ambiguous),

@@ -15,12 +15,13 @@ The model, as strict as POSIX leaves it open:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fisk_ai.stores.disk import DIRECTORY_MODE, FILE_MODE, FileFacts
@@ -127,8 +128,13 @@ class _File:
         self.drive = self.survived(rng)
         self.unsynced.clear()
 
+    @property
+    def truth(self) -> bytes:
+        """What the cache would show if it were dropped."""
+        return applied(self.drive, self.unsynced).ljust(len(self.cached), b"\0")
+
     def forget_cache(self) -> None:
-        self.cached = applied(self.drive, self.unsynced).ljust(len(self.cached), b"\0")
+        self.cached = self.truth
         self.modified += 1
 
     def survived(self, rng: random.Random) -> bytes:
@@ -247,10 +253,27 @@ class SimulatedDisk:
         """Permission bits by path, without the root's."""
         return {path: self._at(path).mode for path in self.tree}
 
+    def on_drive(self, path: str) -> bytes | None:
+        """Return what the cache would show of a file if it were dropped; None if there is none."""
+        if path not in self.tree:
+            return None
+        node = self._at(path)
+        assert isinstance(node, _File)
+        return node.truth
+
     @property
     def open_descriptors(self) -> int:
         """How many descriptors are open."""
         return len(self._descriptors)
+
+    @contextlib.contextmanager
+    def without_faults(self) -> Iterator[None]:
+        """Let an observer look, whom no fault hits."""
+        faults, self.faults = self.faults, None
+        try:
+            yield
+        finally:
+            self.faults = faults
 
     def crash(self, rng: random.Random) -> SimulatedDisk:
         """Cut the power; return the disk that the next boot finds."""
@@ -509,12 +532,3 @@ def _directories(directory: _Directory) -> Iterator[_Directory]:
     for node in directory.entries.values():
         if isinstance(node, _Directory):
             yield from _directories(node)
-
-
-def troubled(rng: random.Random, kinds: Sequence[str], odds: float, power_cut_within: int | None) -> Faults:
-    """Draw faults: each of these kinds with these odds, and a power cut within so many operations."""
-    at = None if power_cut_within is None else rng.randint(1, power_cut_within)
-    faults = Faults(rng, power_cut_at=at)
-    for kind in kinds:
-        setattr(faults, kind, odds)
-    return faults

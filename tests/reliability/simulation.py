@@ -80,7 +80,8 @@ def _faults(rng: random.Random, *, operations: int) -> Faults | None:
     if rng.random() < 0.6:
         faults.power_cut_at = rng.randint(1, operations)
     if rng.random() < 0.5:
-        setattr(faults, rng.choice(FAULT_KINDS), rng.choice((0.02, 0.1, 0.3)))
+        kind = rng.choice(FAULT_KINDS)
+        setattr(faults, kind, 0.7 if kind == "cut_fails" else rng.choice((0.02, 0.1, 0.3)))
     return faults
 
 
@@ -162,6 +163,9 @@ class JournalRun:
             self.held = _payloads(self.journal.records())
             self._require_possible(self.held)
             self.possible = {self.held}
+            if self.journal.tail.missing_newline:
+                # Never acknowledged, and until the newline is there a NUL may take its place: then the line is torn.
+                self.possible.add(self.held[:-1] or None)
             self.owed = self.journal.tail.torn
 
     def append(self) -> None:
@@ -169,7 +173,7 @@ class JournalRun:
         assert self.journal is not None
         after = (*self.held, _payload(record))
         if not self.is_poisoned:
-            self.possible = {self.held, after}
+            self.possible |= {after}
         try:
             seq = self.journal.append(record)
         except FiskError as problem:
@@ -189,6 +193,7 @@ class JournalRun:
             self._failed(problem)
         else:
             require(not self.is_poisoned, "a poisoned journal was repaired")
+            self.possible = {self.held}
             self._repaired()
 
     def _failed(self, problem: FiskError) -> None:
@@ -336,7 +341,7 @@ class AgentRun:
         for _ in range(self.rng.randint(2, 8)):
             if is_done(self.scenario, self.disk):
                 break
-            self._live(twin, self._life(), _faults(self.rng, operations=60))
+            self._live(twin, self._life(), _faults(self.rng, operations=self.rng.choice((15, 30, 60))))
         try:
             self.disk = finish(self.scenario, self.world, self.disk)
         except AssertionError as problem:
@@ -346,23 +351,23 @@ class AgentRun:
 
     def _life(self) -> Life:
         life = Life(lines=self.rng.randint(0, 2), max_iterations=self.scenario.max_iterations)
-        if self.rng.random() < 0.35:
-            life.suspend_at = self.rng.randint(1, 20)
+        if self.rng.random() < 0.4:
+            life.suspend_at = self.rng.randint(1, 12)
         if self.rng.random() < 0.2:
             life.provider_fails_at = self.rng.randint(1, 3)
-        if self.rng.random() < 0.1 and observe(self.disk) is not None:
+        if self.rng.random() < 0.05 and observe(self.disk) is not None:
             self._prompt += "!"  # the configuration changes under the run
         life.system_prompt = self._prompt
         if self._wants_force:
             life.options = ResumeOptions(force=True, on_crash="rerun" if self._wants_decision else None)
-            life.max_iterations = 50 if self.rng.random() < 0.5 else self.scenario.max_iterations
+            life.max_iterations = 50 if self.rng.random() < 0.8 else self.scenario.max_iterations
         elif self._wants_decision:
             life.options = ResumeOptions(on_crash=self.rng.choice(("rerun", "skip")))
         return life
 
     def _live(self, twin: Twin, life: Life, faults: Faults | None) -> None:
         effects, requests = len(self.world.effects), len(self.world.requests)
-        bytes_before = self.disk.tree.get(JOURNAL_PATH)
+        unchanged = (self.disk.tree.get(JOURNAL_PATH), self.disk.on_drive(JOURNAL_PATH))
         self.disk.faults = faults
         ending = live(self.scenario, self.world, self.disk, life)
         self.disk.faults = None
@@ -374,7 +379,7 @@ class AgentRun:
         else:
             check_tidy(self.disk)
             if ending.reason in ("configuration_changed", "decision_needed"):
-                require(self.disk.tree.get(JOURNAL_PATH) == bytes_before, "a refused resume changed the journal")
+                require(self.disk.tree.get(JOURNAL_PATH) in unchanged, "a refused resume changed the journal")
             self.disk = self.disk.restart() if self.rng.random() < 0.7 else self.disk.crash(self.rng)
         check_life(ending.found, self.world, effects, requests)
         self._check_disk(twin)

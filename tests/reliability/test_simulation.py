@@ -51,10 +51,19 @@ def test_a_planted_bug_is_found_by_the_journals_simulation(bug: str) -> None:
         simulate("journal", range(3000))
 
 
-@pytest.mark.parametrize("bug", ["no sync of the file", "call in doubt not named", "clean end not taken back"])
-def test_a_planted_bug_is_found_by_the_agents_simulation(bug: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bug", "seeds"),
+    [
+        ("no sync of the file", range(500)),
+        ("call in doubt not named", range(500)),
+        ("clean end not taken back", range(200, 700)),  # takes a suspend in a batch and a crash after that
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_planted_bug_is_found_by_the_agents_simulation(bug: str, seeds: range) -> None:
     with BUGS[bug](), pytest.raises(BrokenPromise, match=r"--only agent --seed \d+"):
-        simulate("agent", range(300))
+        simulate("agent", seeds)
 
 
 @pytest.mark.parametrize("kind", ["journal", "agent"])

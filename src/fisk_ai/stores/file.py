@@ -240,6 +240,7 @@ class FileStore:
         try:
             set_aside(self.disk, directory, run_id, b"".join(self._chunks(descriptor, run_id)))
             self.disk.truncate(descriptor, 0)
+            self.disk.sync(descriptor)  # before meta is written: a crash could keep that and take the cut back
             self.disk.set_mode(descriptor, FILE_MODE)
         except OSError as problem:
             raise JournalFailed(self.path(run_id), f"its name could not be reused: {problem.strerror}") from None

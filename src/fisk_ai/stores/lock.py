@@ -53,7 +53,7 @@ class RunLock:
 
     def still_there(self) -> bool:
         """Tell whether the lock file is still the one at its name; raises as `descriptor` does."""
-        assert self.descriptor >= 0
+        _ = self.descriptor
         found = self._disk.find(self._directory, self._name)
         return found is not None and found.identity == self._identity
 
