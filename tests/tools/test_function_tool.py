@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio
@@ -483,3 +484,22 @@ def test_literals_are_checked() -> None:
 
     assert function.parameters["properties"]["kind"] == {"type": "string", "enum": ["a", "b"]}
     assert function.problem_with({"kind": "c"}) == "kind: Input should be 'a' or 'b'"
+
+
+@pytest.mark.parametrize("started", [["worker.py"], ["-m", "worker"], ["-c", "import worker"]])
+def test_a_function_is_the_same_tool_whether_its_module_is_run_or_imported(tmp_path: Path, started: list[str]) -> None:
+    (tmp_path / "worker.py").write_text(
+        "from fisk_ai import tool\n\n@tool\ndef look() -> str:\n    'Look.'\n    return 'x'\n\n"
+        "print(look.identity['function'])\n"
+    )
+    told = subprocess.run([sys.executable, *started], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout == "worker.look\n"
+
+
+def test_a_description_that_no_request_can_carry_is_refused() -> None:
+    with pytest.raises(ToolSetupError, match="half a surrogate pair"):
+        FunctionTool(print_nothing, description="Look\ud83d")
+
+
+def print_nothing() -> None:
+    """Print nothing."""

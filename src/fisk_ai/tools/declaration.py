@@ -8,6 +8,7 @@ from typing import get_args
 
 from fisk_ai.errors import ToolSetupError
 from fisk_ai.messages import is_blank
+from fisk_ai.text import wellformed
 from fisk_ai.tools.base import OnCrash
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
@@ -22,6 +23,8 @@ def declaration_problems(
         problems.append("a name is 1-64 of a-z A-Z 0-9 _ -")
     if is_blank(description):
         problems.append("a model needs a description: say what it does and when to use it")
+    if wellformed(description) != description:
+        problems.append("its description holds half a surrogate pair, which no request can carry")
     if on_crash not in get_args(OnCrash):
         problems.append(f"on_crash is {', '.join(get_args(OnCrash))}, not {on_crash!r}")
     elif parallel and on_crash != "rerun":

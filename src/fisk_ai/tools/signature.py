@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_type_hints
@@ -105,9 +107,19 @@ def read_signature(function: Callable[..., object]) -> FunctionArguments:
 
 
 def function_label(function: Callable[..., object]) -> str:
-    """Return `module.qualname`."""
+    """Return `module.qualname`, the same whether the module is imported or is the program that runs."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{function.__module__}.{name}"
+    module = function.__module__
+    return f"{_name_of_program() if module == '__main__' else module}.{name}"
+
+
+def _name_of_program() -> str:
+    """Return the name by which the running script or module would be imported."""
+    program = sys.modules["__main__"]
+    if (spec := program.__spec__) is not None:
+        return str(spec.name).removesuffix(".__main__")
+    path = getattr(program, "__file__", None)
+    return os.path.splitext(os.path.basename(path))[0] if path else "__main__"
 
 
 def _hints(function: Callable[..., object], label: str) -> dict[str, Any]:
