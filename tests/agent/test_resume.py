@@ -70,9 +70,6 @@ async def finish(stage: Bench, **options: Any) -> None:
         await stage.resume(**{key: value for key, value in options.items() if key != "interactive"})
 
 
-# -- clean suspends -----------------------------------------------------------------------------------------------
-
-
 async def test_a_suspend_at_any_event_repeats_nothing(tmp_path: Path) -> None:
     twin = await twin_of(bench(Effects(tmp_path / "x"), *SCRIPT), tmp_path)
     reached = 0
@@ -172,9 +169,6 @@ async def test_a_resume_mark_is_durable_before_the_first_effect_of_a_resume(effe
     assert effects.names == ["a", "b"]
 
 
-# -- crashes ------------------------------------------------------------------------------------------------------
-
-
 def check_crash(stage: Bench, before: Any, done: list[str]) -> None:
     """What a crash may have repeated: the call that was named, and a turn that was not journaled."""
     repeated = Counter(stage.effects.names) - Counter("abcd")
@@ -262,9 +256,6 @@ async def test_the_journal_grows_by_one_mark_however_often_a_suspended_run_is_ki
         sizes.append(len(stage.bytes))
     assert len(set(sizes)) == 1
     assert len(records_of(stage)) == 4  # meta, suspended, mark, turn
-
-
-# -- doubt --------------------------------------------------------------------------------------------------------
 
 
 async def interrupted(effects: Effects, *names: str, **how: Any) -> Bench:
@@ -373,9 +364,6 @@ async def test_a_tool_sees_the_run_and_the_call_it_works_for(effects: Effects) -
     stage = bench(effects, calling("look"), ANSWER)
     await stage.run(stage.agent([FunctionTool(look, description="Looks")]))
     assert seen == [(RUN, "call_0_0")]
-
-
-# -- refusals and budgets -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("force", [False, True])

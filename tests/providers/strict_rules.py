@@ -68,9 +68,6 @@ def is_blank(text: object) -> bool:
     return not isinstance(text, str) or not text.strip()
 
 
-# --- Messages API -------------------------------------------------------------------------------
-
-
 def check_messages_request(body: JsonObject, sent: Sequence[SentTurn]) -> None:
     """Check a Messages API request; `sent` are the turns given before, in order, as many as the request holds."""
     need(body.keys() <= _MESSAGES_KEYS, f"{sorted(body.keys() - _MESSAGES_KEYS)}: Extra inputs are not permitted")
@@ -201,9 +198,6 @@ def _check_assistant_blocks(blocks: Sequence[JsonObject], at: str) -> list[str]:
     return calls
 
 
-# --- Chat Completions ---------------------------------------------------------------------------
-
-
 def check_chat_request(body: JsonObject, sent: Sequence[SentTurn]) -> None:
     """Check a Chat Completions request; `sent` are the turns given before, as many as the request holds."""
     need(body.keys() <= _CHAT_KEYS, f"Unrecognized request arguments: {sorted(body.keys() - _CHAT_KEYS)}")
@@ -276,9 +270,6 @@ def _check_chat_assistant(message: JsonObject, at: str) -> list[str]:
         need(isinstance(arguments, str), f"{at}: arguments must be a JSON string")
         need(isinstance(read_strict(arguments.encode()), dict), f"{at}: arguments must be an object")
     return ids
-
-
-# --- what was sent ------------------------------------------------------------------------------
 
 
 class SentTurn:

@@ -161,8 +161,6 @@ class Loop:
                 await self._answer(step)
         return None
 
-    # -- making things durable ------------------------------------------------------------------------------------
-
     async def _before_effect(self) -> None:
         """Do what must be durable or true before anything happens outside."""
         await self._take_end_back()
@@ -193,8 +191,6 @@ class Loop:
         self._appended = True
         self.folding.apply(SequencedRecord(seq, record))
         return seq
-
-    # -- the model ------------------------------------------------------------------------------------------------
 
     async def _call_model(self) -> Finish | None:
         await self._before_effect()
@@ -285,8 +281,6 @@ class Loop:
         if turn.stop_reason not in KNOWN_STOP_REASONS:
             self.on_event(events.Noticed(f"the model stopped for a reason not known here: {turn.stop_reason!r}"))
 
-    # -- tools ----------------------------------------------------------------------------------------------------
-
     async def _run_calls(self, calls: tuple[Call, ...]) -> None:
         # Once for all of a group: none of them may start before the mark is durable.
         await self._before_effect()
@@ -361,8 +355,6 @@ class Loop:
         block = read_result(result)
         self.on_event(events.ToolFinished(seq, call.id, call.name, block.text, block.is_error, duration_ms))
 
-    # -- the operator ---------------------------------------------------------------------------------------------
-
     async def _await_input(self) -> Finish | None:
         self.on_event(events.InputAwaited())
         given = await self._read_input()
@@ -394,8 +386,6 @@ class Loop:
             finally:
                 self._input_scope = None
         return None
-
-    # -- the end --------------------------------------------------------------------------------------------------
 
     async def _finish(self, step: Finish) -> events.RunResult:
         problem: StoreError | None = None
