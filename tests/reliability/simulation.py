@@ -85,9 +85,6 @@ def _faults(rng: random.Random, *, operations: int) -> Faults | None:
     return faults
 
 
-# -- the journal alone --------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class JournalRun:
     """One journal, what happens to it, and what it may hold."""
@@ -297,9 +294,6 @@ def simulate_journal(seed: int, struck: Counter[str]) -> None:
     run.close()
 
 
-# -- the agent ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Twin:
     """The same agent, undisturbed."""
@@ -407,8 +401,6 @@ class AgentRun:
         check_effects(known, [key for _, key in self.world.effects])
         check_beginning(known.records, twin.known.records)
 
-
-# -- running ------------------------------------------------------------------------------------------------------
 
 SIMULATIONS: Mapping[str, Callable[[int, Counter[str]], None]] = {
     "journal": simulate_journal,

@@ -39,9 +39,6 @@ def begun(disk: Disk) -> tuple[int, int]:
     return directory, disk.create_file(directory, "f")
 
 
-# -- the enumerator knows right from wrong ------------------------------------------------------------------------
-
-
 def right(disk: RecordingDisk) -> None:
     directory, file = begun(disk)
     disk.write(file, LINE)
@@ -141,9 +138,6 @@ def test_each_block_of_a_write_may_be_missing(fill: bytes) -> None:
     assert {data[:size] for size in range(len(data) + 1)} <= contents
 
 
-# -- the enumerator and the simulated disk are two workings of one model ------------------------------------------
-
-
 def small_program(rng: random.Random) -> Protocol:
     """Draw a few operations on two files, with at most one failed sync."""
 
@@ -226,9 +220,6 @@ def test_the_simulated_disk_leaves_everything_that_is_enumerated() -> None:
     assert at_the_end - left == set()
 
 
-# -- the journal --------------------------------------------------------------------------------------------------
-
-
 def short_form(found: Iterator[State]) -> Iterator[State]:
     """Leave out most of the cuts within one write: each byte is cut in the long form."""
     return (state for number, state in enumerate(found) if number % 5 == 0 or "cut at byte" not in state.why)
@@ -268,9 +259,6 @@ def test_a_second_crash_while_a_torn_journal_is_repaired_loses_nothing() -> None
             check_state(second, state)
             checked += 1
     assert checked >= 2_000
-
-
-# -- planted bugs -------------------------------------------------------------------------------------------------
 
 
 def in_a_run(name: str = "W2 batches") -> None:
