@@ -241,8 +241,6 @@ class SimulatedDisk:
         for path, content in sorted((tree or {}).items()):
             self._plant(path, content)
 
-    # -- what only tests do ---------------------------------------------------------------------------------------
-
     @property
     def tree(self) -> dict[str, bytes | None]:
         """What processes see: path -> content."""
@@ -313,8 +311,6 @@ class SimulatedDisk:
         node = _Directory(number) if content is None else _File(number, cached=content, drive=content)
         directory.entries[name] = directory.drive[name] = node
 
-    # -- lookup ---------------------------------------------------------------------------------------------------
-
     def _at(self, path: str) -> _Node:
         node: _Node = self._root
         for name in filter(None, path.split("/")):
@@ -365,8 +361,6 @@ class SimulatedDisk:
         self._passes()
         if self.faults and self.faults.strikes("no descriptors", self.faults.no_descriptors):
             raise _problem(errno.EMFILE)
-
-    # -- the protocol ---------------------------------------------------------------------------------------------
 
     def open_directory(self, path: str) -> int:
         self._may_open()

@@ -11,18 +11,17 @@ The order within a turn, which the guarantees rest on:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import msgspec
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from fisk_ai.agent import events
+from fisk_ai.agent.calls import CallRunner, milliseconds_since
 from fisk_ai.agent.control import Control
 from fisk_ai.agent.decide import (
     KNOWN_STOP_REASONS,
@@ -34,11 +33,9 @@ from fisk_ai.agent.decide import (
     RunCalls,
     decide,
 )
-from fisk_ai.agent.guard import OUTCOME_UNKNOWN
 from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, InputSource
 from fisk_ai.agent.writer import JournalWriter
 from fisk_ai.errors import (
-    FiskError,
     InvalidReply,
     ProviderError,
     ProviderUnreachable,
@@ -48,7 +45,7 @@ from fisk_ai.errors import (
 )
 from fisk_ai.folding import Folding
 from fisk_ai.formats import reader_for
-from fisk_ai.messages import Call, TextBlock, encode_result, is_blank, read_result, tool_result, user_text
+from fisk_ai.messages import is_blank, user_text
 from fisk_ai.providers.base import Delta, ModelRequest, Provider, Reply, ToolSpec
 from fisk_ai.providers.retry import RetryPolicy, complete_with_retries
 from fisk_ai.records import (
@@ -57,11 +54,10 @@ from fisk_ai.records import (
     Record,
     SequencedRecord,
     TerminalRecord,
-    ToolResultRecord,
     UserRecord,
 )
 from fisk_ai.text import shorten, wellformed
-from fisk_ai.tools.base import Tool, ToolContext, ToolOutput
+from fisk_ai.tools.base import Tool
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +109,18 @@ class Loop:
     _input_ended: bool = False
     _suspend: anyio.Event = field(default_factory=anyio.Event)
     _input_scope: anyio.CancelScope | None = None
-    _appending: anyio.Lock = field(default_factory=anyio.Lock)
+    _calls: CallRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._calls = CallRunner(
+            tools=self.setup.tools,
+            journal=self.writer.journal,
+            folding=self.folding,
+            doubt=self.doubt,
+            on_event=self.on_event,
+            before_effect=self._before_effect,
+            record=self._record,
+        )
 
     async def run(self) -> events.RunResult:
         """Run to the next end and say how it ended.
@@ -156,9 +163,9 @@ class Loop:
             case AwaitInput():
                 return await self._await_input()
             case RunCalls():
-                await self._run_calls(step.calls)
+                await self._calls.run(step.calls)
             case AnswerCall():
-                await self._answer(step)
+                await self._calls.answer(step)
         return None
 
     async def _before_effect(self) -> None:
@@ -262,7 +269,7 @@ class Loop:
             out_tokens=max(reply.out_tokens, 0),
             cache_read_tokens=max(reply.cache_read_tokens, 0),
             cache_create_tokens=max(reply.cache_create_tokens, 0),
-            duration_ms=_milliseconds_since(started),
+            duration_ms=milliseconds_since(started),
             response_id=wellformed(reply.response_id) if reply.response_id is not None else None,
             parallel=parallel if len(parallel) > 1 else (),
             unusable=reply.unusable,
@@ -280,80 +287,6 @@ class Loop:
         )
         if turn.stop_reason not in KNOWN_STOP_REASONS:
             self.on_event(events.Noticed(f"the model stopped for a reason not known here: {turn.stop_reason!r}"))
-
-    async def _run_calls(self, calls: tuple[Call, ...]) -> None:
-        # Once for all of a group: none of them may start before the mark is durable.
-        await self._before_effect()
-        if len(calls) == 1:
-            return await self._run_call(calls[0])
-        failures: list[FiskError] = []
-        async with anyio.create_task_group() as group:
-
-            async def run(call: Call) -> None:
-                try:
-                    await self._run_call(call)
-                except FiskError as problem:  # the journal failed: no other call may go on
-                    failures.append(problem)
-                    group.cancel_scope.cancel()
-
-            for call in calls:
-                group.start_soon(run, call)
-        if failures:
-            raise failures[0]
-        return None
-
-    async def _run_call(self, call: Call) -> None:
-        tool = self.setup.tools[call.name]
-        arguments = call.parsed()
-        if problem := tool.problem_with(arguments):
-            text = f"Not run again: {problem}\n{OUTCOME_UNKNOWN}" if call.id in self.doubt else f"Not run: {problem}"
-            await self._answer(AnswerCall(call, text))
-            return
-        key = self.folding.key_of(call)
-        if call.id in self.doubt:
-            self.on_event(events.CallRepeated(call.id, call.name, key))
-        self.on_event(events.ToolStarted(call.id, call.name, call.arguments.decode(), key))
-        started = time.monotonic()
-        result = await self._call_tool(tool, arguments, call, key)
-        await self._record_result(call, result, _milliseconds_since(started))
-
-    async def _call_tool(self, tool: Tool, arguments: Mapping[str, Any], call: Call, key: str) -> bytes:
-        journal = self.writer.journal
-        guarding = (
-            journal.guard_call(tool.name, call.id, tool.timeout_s)
-            if tool.starts_processes
-            else contextlib.nullcontext(None)
-        )
-        with guarding as guard:
-            try:
-                output = await tool.call(arguments, ToolContext(self._run_id, call.id, key, guard))
-                return _encoded(call, output)
-            except Exception as problem:
-                log.debug("tool %s failed", tool.name, exc_info=True)
-                text = f"The tool failed: {type(problem).__name__}: {problem}. It may have taken effect."
-                return tool_result(call.id, text, is_error=True)
-
-    async def _record_result(self, call: Call, result: bytes, duration_ms: int) -> None:
-        try:
-            await self._record_answer(call, result, duration_ms)
-        except RecordRefused as problem:
-            # The effect happened; without any record the call would be repeated for ever.
-            text = f"The call ran, but its result can't be kept: {problem}"
-            await self._record_answer(call, tool_result(call.id, text, is_error=True), duration_ms)
-
-    async def _answer(self, step: AnswerCall) -> None:
-        """Answer a call that isn't run."""
-        await self._record_answer(step.call, tool_result(step.call.id, step.text, is_error=step.is_error), None)
-
-    async def _record_answer(self, call: Call, result: bytes, duration_ms: int | None) -> None:
-        record = ToolResultRecord(
-            tool_use_id=call.id, result=msgspec.Raw(result), name=wellformed(call.name), duration_ms=duration_ms
-        )
-        async with self._appending:  # results of a parallel group are appended one after another
-            seq = await self._record(record)
-        self.doubt.pop(call.id, None)
-        block = read_result(result)
-        self.on_event(events.ToolFinished(seq, call.id, call.name, block.text, block.is_error, duration_ms))
 
     async def _await_input(self) -> Finish | None:
         self.on_event(events.InputAwaited())
@@ -435,15 +368,3 @@ class Loop:
     @property
     def _run_id(self) -> str:
         return self.writer.journal.run_id
-
-
-def _encoded(call: Call, output: ToolOutput) -> bytes:
-    """Encode what a tool said; raises if that could not be read back. Blank text is left out: providers refuse it."""
-    blocks = [block for block in output.blocks if not (isinstance(block, TextBlock) and is_blank(block.text))]
-    result = encode_result(call.id, blocks, is_error=output.is_error)
-    read_result(result)
-    return result
-
-
-def _milliseconds_since(started: float) -> int:
-    return round((time.monotonic() - started) * 1000)
