@@ -20,6 +20,10 @@ from fisk_ai.stores.disk import FILE_MODE, Disk
 RETRY_S = 0.1
 """How long a lock that nobody announced is tried: a listing without OFD locks holds it for an instant."""
 
+NAMING_S = 2.0
+"""How long a holder that has not said who it is yet is waited for: it does so right after it has the lock, but on a
+busy machine other processes may come in between."""
+
 _PAUSE_S = 0.005
 _held: set[RunLock] = set()
 """The locks of this process, also of journals that nobody closed: their descriptors are open all the same."""
@@ -92,13 +96,13 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
         NotPermitted: if the lock file can't be used, or isn't a plain file of ours.
         StoreError: if the file system can't lock; a run never starts without.
     """
-    deadline = time.monotonic() + RETRY_S
+    started = time.monotonic()
     while True:
         descriptor = _open(disk, directory, name, path)
         lock: RunLock | None = None
         try:
             if not disk.lock(descriptor):
-                _refuse_if_held(disk, descriptor, run_id, last_try=time.monotonic() >= deadline)
+                _refuse_if_held(disk, descriptor, run_id, waited_s=time.monotonic() - started)
             elif _is_at(disk, directory, name, descriptor):
                 disk.announce(descriptor)
                 _note_holder(disk, descriptor)
@@ -115,9 +119,10 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
         time.sleep(_PAUSE_S)
 
 
-def _refuse_if_held(disk: Disk, descriptor: int, run_id: str, *, last_try: bool) -> None:
+def _refuse_if_held(disk: Disk, descriptor: int, run_id: str, *, waited_s: float) -> None:
     holder = _read_holder(disk, descriptor)
-    if last_try or (disk.is_announced(descriptor) and _is_current(holder)):
+    is_named = _is_current(holder)
+    if waited_s >= (RETRY_S if is_named else NAMING_S) or (is_named and disk.is_announced(descriptor)):
         raise RunLocked(run_id, holder.pid, holder.host)
 
 
