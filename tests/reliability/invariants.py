@@ -25,16 +25,7 @@ from fisk_ai.records import AssistantRecord, MetaRecord, SequencedRecord, Termin
 from fisk_ai.stores.file import FileStore
 from tests.reliability.lives import PLACE, RUN, World
 from tests.reliability.simulated_disk import SimulatedDisk
-
-
-class BrokenPromise(AssertionError):
-    """An invariant doesn't hold."""
-
-
-def require(condition: object, *what: object) -> None:
-    """Raise `BrokenPromise` unless a condition holds."""
-    if not condition:
-        raise BrokenPromise(" ".join(str(each) for each in what))
+from tests.reliability.trials import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,7 @@ def check_effects(known: Known, effects: Sequence[str]) -> None:
     in_doubt = set(effects) & set(known.unanswered)
     require(in_doubt <= set(known.ambiguous), "a call had its effect, and the journal neither answers nor names it")
     alone = [key for key in known.ambiguous if not calls[key].parallel]
-    require(len(alone) <= 1, "more than one call may have run")
+    require(len(alone) <= 1, "more than one call may have run", kind="repeated")
 
 
 def steps_of(records: Sequence[SequencedRecord]) -> list[object]:
@@ -155,14 +146,14 @@ def check_life(found: RunState | None, world: World, effects_before: int, reques
     earlier = {key for _, key in world.effects[:effects_before]}
     now = Counter(key for _, key in world.effects[effects_before:])
     repeated = [key for key in now if key in earlier]
-    require(all(times == 1 for times in now.values()), "one process had the same effect twice")
-    require(set(repeated) <= set(named), "a call was repeated that was not named")
+    require(all(times == 1 for times in now.values()), "one process had the same effect twice", kind="repeated")
+    require(set(repeated) <= set(named), "a call was repeated that was not named", kind="repeated")
     alone = [key for key in repeated if pending and named[key].position not in pending.turn.parallel]
-    require(len(alone) <= 1, "more than one call was repeated")
+    require(len(alone) <= 1, "more than one call was repeated", kind="repeated")
     asked = [iteration for iteration, _ in world.requests[requests_before:]]
     journaled = found.counters.model_calls if found else 0
-    require(all(iteration >= journaled for iteration in asked), "a journaled turn was asked for again")
-    require(len(set(asked)) == len(asked), "one process asked for a turn twice")
+    require(all(iteration >= journaled for iteration in asked), "a journaled turn was asked for again", kind="repeated")
+    require(len(set(asked)) == len(asked), "one process asked for a turn twice", kind="repeated")
 
 
 def check_end(known: Known, twin: Known, world: World, twin_world: World) -> None:

@@ -35,7 +35,6 @@ from fisk_ai.messages import user_text
 from fisk_ai.records import Record, SequencedRecord, UserRecord
 from fisk_ai.stores.file import FileJournal, FileStore
 from tests.reliability.invariants import (
-    BrokenPromise,
     Known,
     check_beginning,
     check_effects,
@@ -43,7 +42,6 @@ from tests.reliability.invariants import (
     check_life,
     check_tidy,
     read,
-    require,
 )
 from tests.reliability.lives import (
     BASE,
@@ -64,6 +62,7 @@ from tests.reliability.lives import (
     random_scenario,
 )
 from tests.reliability.simulated_disk import Faults, PowerCut, SimulatedDisk
+from tests.reliability.trials import BrokenPromise, require
 from tests.strategies import meta
 
 FAULT_KINDS = ("sync_fails", "disk_is_full", "no_descriptors", "cut_fails")

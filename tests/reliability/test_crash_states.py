@@ -9,9 +9,9 @@ import pytest
 
 from fisk_ai.stores.disk import Disk
 from tests.reliability.crash_states import Marked, Model, RecordingDisk, State, Synced, states
-from tests.reliability.invariants import BrokenPromise
 from tests.reliability.planted import BUGS
 from tests.reliability.simulated_disk import Faults, SimulatedDisk
+from tests.reliability.trials import BrokenPromise
 from tests.reliability.workloads import RECORDERS, Recorded, check_state, distinct_torn, record, record_repair
 
 LINE = b"hello, world\n"

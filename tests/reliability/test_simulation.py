@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.reliability import simulation
-from tests.reliability.invariants import BrokenPromise
 from tests.reliability.planted import BUGS
 from tests.reliability.simulation import simulate
+from tests.reliability.trials import BrokenPromise
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -24,7 +24,6 @@ from fisk_ai.stores.file import FileStore
 from fisk_ai.stores.fork import fork
 from tests.reliability.crash_states import Model, Nodes, Operation, RecordingDisk, State, states
 from tests.reliability.invariants import (
-    BrokenPromise,
     Known,
     check_append,
     check_beginning,
@@ -34,7 +33,6 @@ from tests.reliability.invariants import (
     check_tidy,
     read,
     read_with_tail,
-    require,
 )
 from tests.reliability.lives import (
     BASE,
@@ -54,6 +52,7 @@ from tests.reliability.lives import (
     observe,
 )
 from tests.reliability.simulated_disk import SimulatedDisk, Tree
+from tests.reliability.trials import BrokenPromise, require
 from tests.strategies import foreign_lines
 
 TOOLS = (
