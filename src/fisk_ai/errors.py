@@ -179,16 +179,18 @@ class OrphanRunning(StoreError):
     code = "orphan_running"
     exit_code = 6
 
-    def __init__(self, run_id: str, tool: str | None, pgid: int | None, why: str = "") -> None:
+    def __init__(
+        self, run_id: str, tool: str | None, pgid: int | None, why: str = "", advice: str | None = None
+    ) -> None:
         self.run_id = run_id
         self.tool = tool
         self.pgid = pgid
         what = f"tool {tool!r}" if tool else "a tool"
         group = f" (process group {pgid})" if pgid else ""
-        super().__init__(
-            f"{what} of run {run_id!r}{group} is still running from before{why}. Resume when it has ended, "
-            f"or pass --orphan kill to end it, or --orphan ignore to go on beside it"
+        advice = advice or (
+            "Resume when it has ended, or pass --orphan kill to end it, or --orphan ignore to go on beside it"
         )
+        super().__init__(f"{what} of run {run_id!r}{group} is still running from before{why}. {advice}")
 
 
 class JournalCorrupt(StoreError):
@@ -210,8 +212,10 @@ class JournalCorrupt(StoreError):
         offset: int | None = None,
         seq: int | None = None,
         run_id: str | None = None,
+        advice: str | None = None,
     ) -> None:
         self.run_id = run_id
+        self.advice = advice
         self.cause = cause
         self.where = where
         self.line = line
@@ -222,15 +226,21 @@ class JournalCorrupt(StoreError):
         place += [f"seq {seq}"] if seq is not None else []
         at = f" at {', '.join(place)}" if place else ""
         named = f" {run_id}" if run_id else ""
-        super().__init__(
-            f"{where} is damaged{at}: {cause}. Nothing was changed. `fisk-ai session verify{named}` tells how much is "
-            f"whole, `fisk-ai session fork{named} --at SEQ` makes a new run of the whole part"
+        way = advice or (
+            f"`fisk-ai session verify{named}` tells how much is whole, `fisk-ai session fork{named} --at SEQ` makes a "
+            f"new run of the whole part"
         )
+        super().__init__(f"{where} is damaged{at}: {cause}. Nothing was changed. {way}")
 
     def located(
-        self, where: str, line: int | None = None, offset: int | None = None, run_id: str | None = None
+        self,
+        where: str,
+        line: int | None = None,
+        offset: int | None = None,
+        run_id: str | None = None,
+        advice: str | None = None,
     ) -> JournalCorrupt:
-        """Return the same finding with the place that only the reader of the file knows."""
+        """Return the same finding with what only its reader knows: the place, and what to do."""
         return JournalCorrupt(
             self.cause,
             where=where,
@@ -238,6 +248,7 @@ class JournalCorrupt(StoreError):
             offset=self.offset if offset is None else offset,
             seq=self.seq,
             run_id=self.run_id if run_id is None else run_id,
+            advice=advice or self.advice,
         )
 
 
@@ -277,13 +288,13 @@ class JournalFailed(StoreError):
 
     code = "journal_failed"
 
-    def __init__(self, where: str, what: str) -> None:
+    def __init__(self, where: str, what: str, advice: str | None = None) -> None:
         self.where = where
         self.what = what
-        super().__init__(
-            f"journal could not be written: {what} ({where}). The run stopped before its next step; what was "
-            f"recorded is kept. Put the cause right and resume the run"
+        way = advice or (
+            "The run stopped before its next step; what was recorded is kept. Put the cause right and resume the run"
         )
+        super().__init__(f"journal could not be written: {what} ({where}). {way}")
 
 
 class JournalLost(StoreError):

@@ -37,6 +37,16 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class Renamed:
+    """A name changed in one step; what stood at the new one is gone."""
+
+    parent: int
+    name: str
+    to: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """A file's content changed, in the cache."""
 
@@ -78,7 +88,7 @@ class Marked:
     value: str
 
 
-Operation = Made | Removed | Changed | Overwritten | Synced | Dropped | Marked
+Operation = Made | Removed | Renamed | Changed | Overwritten | Synced | Dropped | Marked
 Nodes = Mapping[str, tuple[int, bytes | None]]
 """Path -> number and content (None for a directory); the root is at ""."""
 
@@ -179,6 +189,12 @@ class RecordingDisk:
         self.disk.remove(directory, name)
         if was_there:
             self.operations.append(Removed(self._number(directory), name))
+
+    def rename(self, directory: int, name: str, to: str) -> None:
+        found = self.disk.find(directory, name)
+        self.disk.rename(directory, name, to)
+        assert found is not None
+        self.operations.append(Renamed(self._number(directory), name, to, found.identity[1]))
 
     def close(self, descriptor: int) -> None:
         self.disk.close(descriptor)
@@ -323,6 +339,8 @@ class _NameChange:
     name: str
     node: int | None
     is_safe: bool = False
+    replaces: str = ""
+    """The name that goes in the same step."""
 
 
 @dataclass(slots=True)
@@ -342,6 +360,7 @@ class _Directory:
             names.pop(change.name, None)
         else:
             names[change.name] = change.node
+            names.pop(change.replaces, None)
 
     def listings(self, model: Model) -> list[tuple[dict[str, int], str]]:
         """Return all that may be in the directory after a crash, a crash that lost nothing first."""
@@ -387,6 +406,8 @@ class _Drive:
                 self._directories[parent].unsynced.append(_NameChange(name, node))
             case Removed(parent, name):
                 self._directories[parent].unsynced.append(_NameChange(name, None))
+            case Renamed(parent, name, to, node):
+                self._directories[parent].unsynced.append(_NameChange(to, node, replaces=name))
             case Synced(node):
                 self._sync(node, operation)
             case Marked():

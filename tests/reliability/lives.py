@@ -122,6 +122,10 @@ class PromisingStore(FileStore):
         self._world.promised(1)
         return self._watched(journal)
 
+    def adopt(self, run_id: str, lines: Sequence[bytes]) -> None:
+        super().adopt(run_id, lines)
+        self._world.promised(len(lines))
+
     def open(self, run_id: str) -> FileJournal:
         return self._watched(super().open(run_id))
 

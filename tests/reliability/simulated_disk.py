@@ -10,7 +10,7 @@ The model, as strict as POSIX leaves it open:
   it, the next sync says ok, and only `drop_cache` (or a crash) shows the truth. Names are different: a failed sync of
   a directory leaves its changes unsynced, because file systems stop rather than forget a part of their own structure.
 * A file that was ever overwritten (a lock file) is scratch: a crash leaves its old content, its new one, or nothing.
-* Modes are safe at once. Links, renames and other users don't exist.
+* Modes are safe at once. Links and other users don't exist.
 """
 
 from __future__ import annotations
@@ -177,6 +177,8 @@ class _NameChange:
     node: _Node | None
     """None: removed."""
     is_safe: bool = False
+    replaces: str = ""
+    """The name that goes in the same step."""
 
 
 @dataclass(eq=False, slots=True)
@@ -189,9 +191,10 @@ class _Directory:
     modified: int = 0
     holders: dict[int, bool] = field(default_factory=dict)
 
-    def change(self, name: str, node: _Node | None) -> None:
-        _set(self.entries, name, node)
-        self.unsynced.append(_NameChange(name, node))
+    def change(self, name: str, node: _Node | None, replaces: str = "") -> None:
+        change = _NameChange(name, node, replaces=replaces)
+        _set(self.entries, change)
+        self.unsynced.append(change)
         self.modified += 1
 
     def sync(self, of: _Node | None = None) -> None:
@@ -199,26 +202,26 @@ class _Directory:
         for change in self.unsynced:
             change.is_safe = change.is_safe or of is None or change.node is of
         while self.unsynced and self.unsynced[0].is_safe:
-            change = self.unsynced.pop(0)
-            _set(self.drive, change.name, change.node)
+            _set(self.drive, self.unsynced.pop(0))
 
     def survived(self, rng: random.Random) -> dict[str, _Node]:
         """Draw what names a crash leaves."""
         names = dict(self.drive)
         for change in self.unsynced:
             if change.is_safe or rng.random() < 0.5:
-                _set(names, change.name, change.node)
+                _set(names, change)
         return names
 
 
 _Node = _File | _Directory
 
 
-def _set(names: dict[str, _Node], name: str, node: _Node | None) -> None:
-    if node is None:
-        names.pop(name, None)
+def _set(names: dict[str, _Node], change: _NameChange) -> None:
+    if change.node is None:
+        names.pop(change.name, None)
     else:
-        names[name] = node
+        names[change.name] = change.node
+        names.pop(change.replaces, None)
 
 
 @dataclass(slots=True)
@@ -485,6 +488,13 @@ class SimulatedDisk:
         found = self._directory(directory)
         if name in found.entries:
             found.change(name, None)
+
+    def rename(self, directory: int, name: str, to: str) -> None:
+        self._passes()
+        found = self._directory(directory)
+        if name not in found.entries:
+            raise _problem(errno.ENOENT)
+        found.change(to, found.entries[name], replaces=name)
 
     def close(self, descriptor: int) -> None:
         if self.is_off:

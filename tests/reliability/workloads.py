@@ -89,6 +89,8 @@ class Recorded:
     twin: Known
     given: int = 0
     """Records that were there before the recording."""
+    at_once: int = 0
+    """Records that come together: a crash leaves all of them or none."""
     torn: bytes = b""
     """The torn tail that was there before the recording."""
     finished: set[tuple[int, int]] = field(default_factory=set)
@@ -171,6 +173,7 @@ def record_fork() -> Recorded:
         _drive(BATCHES, disk, world)
 
     recorded = _recorded("W6 fork", BATCHES, tree, work)
+    recorded.at_once = 6
     # A fork that never got a name is a run from the start, and asks as the origin did.
     recorded.world.requests[:0] = [each for each in origin.world.requests if each[0] < recorded.world.requests[0][0]]
     return recorded
@@ -264,6 +267,7 @@ def _check_state(recorded: Recorded, state: State, *, may_be_refused: bool) -> N
         require(may_be_refused, problem)
         return
     require(len(known.records) >= promised, f"{promised} records were acknowledged, {len(known.records)} are there")
+    require(len(known.records) >= recorded.at_once, "only a part is there of what comes at once")
     require(known.records == recorded.twin.records[: len(known.records)], "what is there was not written like that")
     _check_bytes(recorded, state, tail)
     _check_torn(recorded, state)

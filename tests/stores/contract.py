@@ -439,6 +439,32 @@ class StoreContract:
         assert [json.loads(line)["time"] for line in read(store, RUN_ID).splitlines()] == [TIME, TIME]
         assert TIME.startswith(MOMENT.strftime("%Y-%m-%dT%H:%M:%S"))
 
+    def test_adopted_lines_are_there_byte_for_byte_and_go_on(self, store: Store) -> None:
+        lines = lines_of([meta(), turn("a")])
+        store.adopt(RUN_ID, lines)
+        assert read(store, RUN_ID) == b"".join(lines)
+        with store.open(RUN_ID) as journal:
+            assert journal.append(result("a")) == 3
+        assert store.load(RUN_ID).counters.tool_calls == 1
+
+    def test_a_taken_name_adopts_nothing(self, bench: Bench, store: Store) -> None:
+        lines = lines_of([meta(), turn("a")])
+        with store.create(RUN_ID, meta()), pytest.raises(RunExists, match="running"):
+            store.adopt(RUN_ID, lines)
+        with unchanged(store, RUN_ID), pytest.raises(RunExists, match="interrupted"):
+            store.adopt(RUN_ID, lines)
+        bench.put(RUN_ID, b"{oops\n{oops\n")
+        with unchanged(store, RUN_ID), pytest.raises(RunExists, match="unreadable"):
+            store.adopt(RUN_ID, lines)
+
+    def test_a_name_under_which_nothing_was_recorded_adopts_and_keeps_its_bytes(
+        self, bench: Bench, store: Store
+    ) -> None:
+        bench.put(RUN_ID, b'{"seq":1,"pro')
+        store.adopt(RUN_ID, lines_of([meta()]))
+        assert store.load(RUN_ID).last_seq == 1
+        assert bench.torn(RUN_ID) == b'{"seq":1,"pro'
+
     def test_deleting_removes_the_run_and_nothing_else(self, bench: Bench, store: Store) -> None:
         for run_id in ("a", "a.b", "b"):
             store.create(run_id, meta(run_id)).close()

@@ -161,6 +161,10 @@ class FaultyDisk(OsDisk):
         self._before("remove", name)
         super().remove(directory, name)
 
+    def rename(self, directory: int, name: str, to: str) -> None:
+        self._before("rename", to)
+        super().rename(directory, name, to)
+
     def close(self, descriptor: int) -> None:
         self.open.pop(descriptor, None)
         super().close(descriptor)

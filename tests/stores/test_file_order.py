@@ -310,7 +310,7 @@ def test_deleting_removes_the_lock_last_and_is_durable(store: FileStore, disk: F
     disk.log.clear()
     store.delete(RUN_ID)
     names = [target for _, target in disk.operations("remove")]
-    assert names == [f"{RUN_ID}{suffix}" for suffix in (".torn", ".tools", ".json", ".lock")]
+    assert names == [f"{RUN_ID}{suffix}" for suffix in (".torn", ".tools", ".part", ".json", ".lock")]
     assert disk.log[-1].name == "sync"
 
 

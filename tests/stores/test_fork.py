@@ -78,4 +78,8 @@ def test_a_fork_that_can_not_be_finished_leaves_nothing(tmp_path: Path) -> None:
     disk.before = fail_at("write assistant", 2)
     with pytest.raises(JournalFailed):
         fork(store, ORIGIN, "copy")
-    assert sorted(each.name for each in (tmp_path / "runs").iterdir()) == ["orders-report.json", "orders-report.lock"]
+    left = {each.name for each in (tmp_path / "runs").iterdir()}
+    assert left == {"orders-report.json", "orders-report.lock", "copy.lock"}
+    disk.before = None
+    fork(store, ORIGIN, "copy")
+    assert store.load("copy").last_seq == len(records) + 1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fisk_ai.codec import Scanner
-from fisk_ai.errors import JournalCorrupt, NewerVersion, UnsupportedFormat
-from fisk_ai.folding import Folding, RunState
+from fisk_ai.folding import RunState
 from fisk_ai.records import SequencedRecord
 from fisk_ai.stores.base import Store
+from fisk_ai.stores.prefix import read_prefix
 from fisk_ai.text import one_line
 
 
@@ -23,17 +21,8 @@ class WholePart:
 
 def whole_part(store: Store, run_id: str) -> WholePart | None:
     """Return what comes before the first damage; None if not even the first record is whole."""
-    scanner = Scanner()
-    folding = Folding()
-    records: list[SequencedRecord] = []
-    try:
-        for line in _lines(store, run_id):
-            for record in scanner.feed(line):
-                folding.apply(record)
-                records.append(record)
-    except (JournalCorrupt, NewerVersion, UnsupportedFormat):
-        pass  # here the whole part ends; what is wrong was said by whoever asks
-    return WholePart(records, folding.state()) if folding.meta is not None else None
+    prefix = read_prefix(store.read_bytes(run_id), run_id)
+    return None if prefix.state is None else WholePart(prefix.records, prefix.state)
 
 
 def misnamed(run_id: str, part: WholePart | None) -> str | None:
@@ -41,10 +30,3 @@ def misnamed(run_id: str, part: WholePart | None) -> str | None:
     if part is None or part.state.run_id == run_id:
         return None
     return f"the file is named {run_id} but holds run {one_line(part.state.run_id, 100)}: rename it"
-
-
-def _lines(store: Store, run_id: str) -> Iterator[bytes]:
-    rest = b""
-    for chunk in store.read_bytes(run_id):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line + b"\n" for line in lines)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from fisk_ai.cli import show, terminal, verify
+from fisk_ai.cli import show, terminal, transfer, verify
 from fisk_ai.cli.ending import go_on_with
 from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, json_option, report, state_dir_option
@@ -22,7 +22,7 @@ from fisk_ai.text import one_line
 
 @click.group("session")
 def command() -> None:
-    """List, show, check, fork and remove stored runs.
+    """List, show, check, fork, move and remove stored runs.
 
     An ID may be shortened to any prefix that only one run has, but for `rm`.
     """
@@ -120,3 +120,7 @@ def fork(
     terminal.say(f"run {made.run_id} has records 1 to {made.seq} of {origin}")
     for line in go_on_with(Place(state_dir).run_command("--resume", made.run_id)):
         terminal.say(line)
+
+
+command.add_command(transfer.export_command)
+command.add_command(transfer.import_command)

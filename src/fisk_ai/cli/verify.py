@@ -11,7 +11,7 @@ from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, flat, json_option, state_dir_option
 from fisk_ai.cli.places import Place, find_run, open_state
 from fisk_ai.cli.salvage import misnamed, whole_part
-from fisk_ai.errors import FiskError, JournalCorrupt
+from fisk_ai.errors import ConfigError, FiskError, JournalCorrupt
 from fisk_ai.folding import fold
 from fisk_ai.stores import FileStore
 from fisk_ai.stores.journal import Contents
@@ -19,14 +19,17 @@ from fisk_ai.stores.journal import Contents
 
 @click.command("verify", cls=Command, short_help="Check every byte of runs, and change nothing.")
 @click.argument("run_ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All runs, as without an ID.")
 @state_dir_option
 @json_option
-def command(run_ids: tuple[str, ...], state_dir: str | None, as_json: bool) -> None:
+def command(run_ids: tuple[str, ...], every: bool, state_dir: str | None, as_json: bool) -> None:
     """Check every byte of runs (all of them without an ID), and change nothing.
 
     The exit code is that of the worst finding: 7 for damage. A torn tail, which the next resume repairs, is none, and
     neither is an append in progress.
     """
+    if every and run_ids:
+        raise ConfigError("--all and an ID together: name runs, or check all of them")
     store = open_state(state_dir)
     wanted = [find_run(store, text) for text in run_ids] or sorted(store.run_ids())
     found = [_verify(store, run_id, Place(state_dir)) for run_id in wanted]

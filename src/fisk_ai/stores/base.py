@@ -67,6 +67,14 @@ class HeldGuard(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """A process that can't be mistaken for a later one with its number."""
+
+    pid: int
+    started: str
+
+
+@dataclass(frozen=True, slots=True)
 class Orphan:
     """The processes of a call that outlived its runner."""
 
@@ -76,6 +84,8 @@ class Orphan:
     """None if the runner died before it could note it."""
     is_same: bool
     """True if the group's leader is still the process that was started for the call."""
+    processes: Sequence[Process] = ()
+    """Who holds the tools' lock, where the leader is gone or was never noted and the system shows it."""
 
 
 @runtime_checkable
@@ -147,6 +157,15 @@ class Store(Protocol):
             InvalidRunId, RunExists, NotPermitted, JournalFailed.
         """
 
+    def adopt(self, run_id: str, lines: Sequence[bytes]) -> None:
+        """Take a run's lines over as they are, with their newlines, durable on return: all of them or none.
+
+        Whether they are a run, and this one, is the caller's to check.
+
+        Raises:
+            InvalidRunId, RunExists, NotPermitted, JournalFailed.
+        """
+
     def open(self, run_id: str) -> Journal:
         """Open a run for append, its bytes read and checked under the lock and unchanged.
 
@@ -172,7 +191,7 @@ class Store(Protocol):
         """Remove a run and all that belongs to it.
 
         Raises:
-            InvalidRunId, RunNotFound, RunLocked, NotPermitted.
+            InvalidRunId, RunNotFound, RunLocked, OrphanRunning, NotPermitted.
         """
 
     def run_ids(self) -> Sequence[str]:

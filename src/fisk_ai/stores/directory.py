@@ -29,10 +29,11 @@ def default_directory() -> str:
 
 
 def _home() -> str:
-    if os.environ.get("HOME") != "":
-        return os.path.expanduser("~")
+    # Not `expanduser`: it makes the root directory of an empty HOME, and of an account without a home.
+    if home := os.environ.get("HOME"):
+        return home
     try:
-        return pwd.getpwuid(os.geteuid()).pw_dir  # `expanduser` makes the root directory of an empty HOME
+        return pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
         return ""
 

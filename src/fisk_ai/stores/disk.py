@@ -105,6 +105,9 @@ class Disk(Protocol):
     def remove(self, directory: int, name: str) -> None:
         """Remove a name; one that isn't there is no error."""
 
+    def rename(self, directory: int, name: str, to: str) -> None:
+        """Give a file another name in one step, in place of what may stand there; not durable until `sync`."""
+
     def close(self, descriptor: int) -> None:
         """Close a descriptor; locks go with the last copy of it."""
 
@@ -236,6 +239,10 @@ class OsDisk:
         """Remove a name."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)
+
+    def rename(self, directory: int, name: str, to: str) -> None:
+        """Rename within a directory."""
+        os.rename(name, to, src_dir_fd=directory, dst_dir_fd=directory)
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""

@@ -1,7 +1,7 @@
 """Runs as files: one append-only journal a run, in one private directory.
 
 A run owns `<id>.json` (the journal), `<id>.lock`, and where needed `<id>.torn` (what repairs cut) and `<id>.tools`
-(held by the processes of a running tool). The order of a resume is
+(held by the processes of a running tool) and `<id>.part` (a copy that is being made). The order of a resume is
 
     lock, sync, drop cached pages, read, check      `FileStore.open`; changes nothing
     fold, guard                                     the caller; may refuse, and no byte has changed
@@ -40,11 +40,13 @@ from fisk_ai.stores import listing, lock, orphans
 from fisk_ai.stores.base import Clock, HeldGuard, Orphan, RunInfo, utc_now
 from fisk_ai.stores.disk import FILE_MODE, Disk, OsDisk
 from fisk_ai.stores.journal import Contents, JournalBase
+from fisk_ai.stores.whole import write_whole
 
 JOURNAL = ".json"
 LOCK = ".lock"
 TORN = ".torn"
 TOOLS = ".tools"
+PART = ".part"
 
 _CHUNK_BYTES = 1 << 20
 _READ_ATTEMPTS = 5
@@ -86,6 +88,23 @@ class FileStore:
             journal.append_payload(payload_key(meta), payload)
             undo.pop_all()
         return journal
+
+    def adopt(self, run_id: str, lines: Sequence[bytes]) -> None:
+        """Take a run's lines over; see `Store.adopt`.
+
+        1. make the directory  2. lock  3. the name must be free  4. write and sync under another name, then rename
+        """
+        check_stored_run_id(run_id)
+        directory = directories.open_or_make(self.disk, self.directory)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.disk.close, directory)
+            undo.callback(self._lock_for_create(directory, run_id).release)
+            self._require_free(directory, run_id)
+            try:
+                write_whole(self.disk, directory, run_id + JOURNAL, run_id + PART, lines)
+            except OSError as problem:
+                way = "Put the cause right and try again"
+                raise JournalFailed(self.path(run_id), f"{problem.strerror}", way) from None
 
     def open(self, run_id: str) -> FileJournal:
         """Open a run for append; see `Store.open`. Changes nothing but the lock.
@@ -177,8 +196,8 @@ class FileStore:
     def delete(self, run_id: str) -> None:
         """Remove a run and all that belongs to it; see `Store.delete`.
 
-        1. lock  2. remove what was cut, the tools' lock, the journal: while there is a journal, there is a run to
-        delete  3. remove the lock, under the lock  4. sync the directory
+        1. lock  2. no tool of it may run  3. remove what was cut, the tools' lock, the journal: while there is a
+        journal, there is a run to delete  4. remove the lock, under the lock  5. sync the directory
         """
         check_stored_run_id(run_id)
         directory = self._existing_directory(run_id)
@@ -187,7 +206,8 @@ class FileStore:
             held = lock.acquire(self.disk, directory, run_id + LOCK, run_id, self.path(run_id, LOCK))
             try:
                 self._require_not_deleted(directory, run_id, held)
-                for suffix in (TORN, TOOLS, JOURNAL):
+                self._require_no_tool(directory, run_id)
+                for suffix in (TORN, TOOLS, PART, JOURNAL):
                     self.disk.remove(directory, run_id + suffix)
                 held.release(remove=True)
                 self.disk.sync(directory)
@@ -215,6 +235,10 @@ class FileStore:
             return self._reuse_file(directory, run_id)
         except OSError as problem:
             raise NotPermitted(self.path(run_id), f"{problem.strerror}") from None
+
+    def _require_free(self, directory: int, run_id: str) -> None:
+        if self.disk.find(directory, run_id + JOURNAL) is not None:
+            self.disk.close(self._reuse_file(directory, run_id))
 
     def _reuse_file(self, directory: int, run_id: str) -> int:
         """Take the name of a run that never began; what bytes it has are kept in `.torn` first."""
@@ -266,6 +290,12 @@ class FileStore:
         except RunNotFound:
             held.release(remove=True)
             raise
+
+    def _require_no_tool(self, directory: int, run_id: str) -> None:
+        """Refuse to forget a run that still changes the world; what is no lock keeps nobody from removing it."""
+        with contextlib.suppress(NotPermitted):
+            if found := orphans.find(self.disk, directory, run_id + TOOLS, self.path(run_id, TOOLS)):
+                raise orphans.still_running(run_id, found, "", "Remove the run when it has ended, or end it first")
 
     def _open_file(self, directory: int, run_id: str, *, writable: bool = False) -> int:
         path = self.path(run_id)

@@ -55,8 +55,6 @@ class MemoryStore:
         payload = encode_payload(msgspec.structs.replace(meta, checksums=True))
         with self._mutex:
             run = self._runs.get(run_id, _Run())
-            if run.holder is not None:
-                raise RunExists(run_id, "running")
             self._require_free(run_id, run)
             run.torn += run.data
             run.data.clear()
@@ -64,6 +62,16 @@ class MemoryStore:
             journal = MemoryJournal(self, run_id, run, Contents([], Chain(), Tail(0)), meta.version)
             journal.append_payload(payload_key(meta), payload)
             return journal
+
+    def adopt(self, run_id: str, lines: Sequence[bytes]) -> None:
+        """Take a run's lines over; see `Store.adopt`."""
+        check_stored_run_id(run_id)
+        with self._mutex:
+            run = self._runs.get(run_id, _Run())
+            self._require_free(run_id, run)
+            run.torn += run.data
+            run.data[:] = b"".join(lines)
+            self._runs[run_id] = run
 
     def open(self, run_id: str) -> MemoryJournal:
         """Open a run for append; see `Store.open`."""
@@ -121,6 +129,8 @@ class MemoryStore:
             raise RunNotFound(run_id, self.location) from None
 
     def _require_free(self, run_id: str, run: _Run) -> None:
+        if run.holder is not None:
+            raise RunExists(run_id, "running")
         try:
             _scan(run_id, run)
         except NothingRecorded:

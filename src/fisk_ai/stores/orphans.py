@@ -11,12 +11,13 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fisk_ai.errors import NotPermitted
+from fisk_ai.errors import NotPermitted, OrphanRunning
 from fisk_ai.stores.base import Orphan
 from fisk_ai.stores.disk import FILE_MODE, Disk
 from fisk_ai.stores.lock import require_plain_file
+from fisk_ai.stores.processes import holders, start_time
 
 _NOTES_BYTES = 64 * 1024
 """The end of the notes that is read: more calls than ever run side by side."""
@@ -108,11 +109,22 @@ def find(disk: Disk, directory: int, name: str, path: str) -> Sequence[Orphan]:
         raise NotPermitted(path, f"the tools' lock can't be opened: {problem.strerror}") from None
     try:
         require_plain_file(disk, descriptor, path)
-        return () if disk.lock(descriptor) else _described(_read_notes(disk, descriptor))
+        return () if disk.lock(descriptor) else _found(disk, descriptor, name)
     except OSError as problem:
         raise NotPermitted(path, f"the tools' lock can't be asked: {problem.strerror}") from None
     finally:
         disk.close(descriptor)
+
+
+def _found(disk: Disk, descriptor: int, name: str) -> Sequence[Orphan]:
+    orphans = _described(_read_notes(disk, descriptor))
+    if any(orphan.is_same for orphan in orphans):
+        return orphans
+    # Nobody is noted who certainly lives, but somebody holds the lock: that is who counts.
+    processes = holders(name, disk.facts(descriptor).identity)
+    if not processes and disk.lock(descriptor):
+        return ()  # it ended just now
+    return tuple(replace(orphan, processes=processes) for orphan in orphans)
 
 
 def _read_notes(disk: Disk, descriptor: int) -> bytes:
@@ -135,16 +147,10 @@ def _describe(line: bytes) -> Orphan | None:
     return Orphan(str(tool), group if isinstance(group, int) else None, is_same)
 
 
-def start_time(pid: int) -> str | None:
-    """Return when a process started, in the kernel's own words; None if it is gone or the system doesn't say."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # Field 22, counted after the name, which may hold blanks and brackets.
-            fields = file.read().rpartition(b")")[2].split()
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            boot = file.read().strip().decode()
-    except OSError:
-        return None
-    if fields[0] == b"Z":
-        return None  # a zombie runs nothing
-    return f"{boot}/{fields[19].decode()}"
+def still_running(run_id: str, orphans: Sequence[Orphan], why: str, advice: str | None = None) -> OrphanRunning:
+    """Return the refusal that names all that is known of living calls, the first of them as its subject."""
+    first, *others = orphans
+    processes = [str(process.pid) for orphan in orphans for process in orphan.processes]
+    alive = f", as process {', '.join(processes)}" if processes else ""
+    beside = "".join(f", beside tool {other.tool!r} (process group {other.process_group})" for other in others)
+    return OrphanRunning(run_id, first.tool, first.process_group, alive + beside + why, advice)
