@@ -96,7 +96,7 @@ class CallRunner:
             try:
                 output = await tool.call(arguments, ToolContext(self.journal.run_id, call.id, key, guard))
                 return _encoded(call, output)
-            except Exception as problem:
+            except Exception as problem:  # a tool's bug must not leave its effect without a record
                 log.debug("tool %s failed", tool.name, exc_info=True)
                 text = f"The tool failed: {type(problem).__name__}: {problem}. It may have taken effect."
                 return tool_result(call.id, text, is_error=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, Protocol, runtime_checkable
 
+from fisk_ai.call_guard import CallGuard
 from fisk_ai.folding import RunState
 from fisk_ai.records import MetaRecord, Record, SequencedRecord, Waiting
 
@@ -53,17 +54,6 @@ class RunInfo:
     updated: str | None = None
     """Time of the last record."""
     records: int | None = None
-
-
-class HeldGuard(Protocol):
-    """What a tool's processes inherit so that a later resume sees them alive."""
-
-    @property
-    def descriptor(self) -> int:
-        """The descriptor to pass on."""
-
-    def started(self, process_group: int) -> None:
-        """Note who runs the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +115,7 @@ class Journal(Protocol):
     def ensure_held(self) -> None:
         """Raise `JournalLost` if the lock or what it protects is no longer ours."""
 
-    def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[HeldGuard | None]:
+    def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[CallGuard | None]:
         """Hold the lock that processes of a call inherit; None where runs are not stored."""
 
     def find_orphans(self) -> Sequence[Orphan]:

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
+from fisk_ai.call_guard import CallGuard
 from fisk_ai.codec import Chain, Scanner, Tail, encode_payload, payload_key
 from fisk_ai.errors import (
     JournalCorrupt,
@@ -37,7 +38,7 @@ from fisk_ai.ids import check_new_run_id, check_stored_run_id, is_stored_run_id
 from fisk_ai.records import MetaRecord, SequencedRecord
 from fisk_ai.stores import directory as directories
 from fisk_ai.stores import listing, lock, orphans
-from fisk_ai.stores.base import Clock, HeldGuard, Orphan, RunInfo, utc_now
+from fisk_ai.stores.base import Clock, Orphan, RunInfo, utc_now
 from fisk_ai.stores.disk import FILE_MODE, Disk, OsDisk
 from fisk_ai.stores.journal import Contents, JournalBase
 from fisk_ai.stores.whole import write_whole
@@ -450,7 +451,7 @@ class FileJournal(JournalBase):
             self._disk.close(self._descriptor)
             self._disk.close(self._directory)
 
-    def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[HeldGuard | None]:
+    def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[CallGuard | None]:
         """Hold the lock that the processes of a call inherit."""
         name = self.run_id + TOOLS
         path = self._store.path(self.run_id, TOOLS)

@@ -16,10 +16,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
 
+from fisk_ai.call_guard import CallGuard
 from fisk_ai.codec import Chain, Tail, encode_payload, frame, payload_key, require_version
 from fisk_ai.errors import JournalClosed, JournalCorrupt, JournalFailed
 from fisk_ai.records import PROTOCOLS, MetaRecord, Record, SequencedRecord
-from fisk_ai.stores.base import Clock, HeldGuard, Orphan, timestamp
+from fisk_ai.stores.base import Clock, Orphan, timestamp
 
 _KINDS = frozenset(PROTOCOLS.values())
 _KIND_NAMES = [kind.__name__ for kind in PROTOCOLS.values()]
@@ -179,7 +180,7 @@ class JournalBase(ABC):
     def _require_held(self) -> None:
         """Raise `JournalLost` if the run is no longer ours."""
 
-    def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[HeldGuard | None]:
+    def guard_call(self, tool: str, call_id: str, timeout_s: float | None) -> AbstractContextManager[CallGuard | None]:
         """Hold nothing: only runs on disk can leave orphans that matter."""
         return contextlib.nullcontext(None)
 

@@ -22,6 +22,9 @@ from fisk_ai.stores.processes import holders, start_time
 _NOTES_BYTES = 64 * 1024
 """The end of the notes that is read: more calls than ever run side by side."""
 
+_NAMED = 5
+"""Processes that a refusal names; a tree of them may be large."""
+
 _taking = threading.Lock()
 """Going from an exclusive lock to a shared one is not atomic: meanwhile another thread could have it."""
 
@@ -151,6 +154,6 @@ def still_running(run_id: str, orphans: Sequence[Orphan], why: str, advice: str 
     """Return the refusal that names all that is known of living calls, the first of them as its subject."""
     first, *others = orphans
     processes = [str(process.pid) for orphan in orphans for process in orphan.processes]
-    alive = f", as process {', '.join(processes)}" if processes else ""
+    alive = f", as process {', '.join(processes[:_NAMED])}" if processes else ""
     beside = "".join(f", beside tool {other.tool!r} (process group {other.process_group})" for other in others)
     return OrphanRunning(run_id, first.tool, first.process_group, alive + beside + why, advice)

@@ -6,21 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from fisk_ai.call_guard import CallGuard
 from fisk_ai.messages import ImageBlock, TextBlock
 
 OnCrash = Literal["rerun", "ask", "skip"]
 """What to do with a call that may have run when its runner died."""
-
-
-class CallGuard(Protocol):
-    """A lock that the processes of a call inherit, so that a later resume can see that they still live."""
-
-    @property
-    def descriptor(self) -> int:
-        """The file descriptor to pass on; the lock lives as long as any process holds it."""
-
-    def started(self, process_group: int) -> None:
-        """Note the group of the call's process, for whoever finds the lock held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from fisk_ai.tools.base import CallGuard
+from fisk_ai.call_guard import CallGuard
 from fisk_ai.tools.worker import run_abandonable
 
 GRACE_S = 1.0
