@@ -52,7 +52,7 @@ def test_seven_mistakes_in_one_file_give_seven_lines(problems: Problems) -> None
     duration = "a duration like 500ms, 120s, 2m or 1h, or a number of seconds, above 0 and at most 8760h"
     assert problems(text) == [
         "agent.yaml:1:11: identity: expected a name: text on one line, not blank, found ''",
-        "agent.yaml:3:13: llm.provider: expected one of anthropic, openai, scripted, found 'antropic'",
+        "agent.yaml:3:13: llm.provider: expected one of anthropic, openai, pydantic-ai, scripted, found 'antropic'",
         "agent.yaml:4:3: llm.modle: unknown key, did you mean model?",
         f"agent.yaml:6:19: llm.budget.call_timeout: expected {duration}, found -1",
         f"agent.yaml:7:17: llm.budget.max_tokens: expected {limit}, found 'x'",

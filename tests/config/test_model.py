@@ -74,14 +74,35 @@ def wrong(problems: Problems, text: str) -> str:
     [
         ("provider: anthropic", "llm.model: is missing"),
         ("model: m", "llm.provider: is missing"),
-        ("{provider: bard, model: m}", "llm.provider: expected one of anthropic, openai, scripted, found 'bard'"),
-        ("{provider: [], model: m}", "llm.provider: expected one of anthropic, openai, scripted, found an empty list"),
+        (
+            "{provider: bard, model: m}",
+            "llm.provider: expected one of anthropic, openai, pydantic-ai, scripted, found 'bard'",
+        ),
+        (
+            "{provider: [], model: m}",
+            "llm.provider: expected one of anthropic, openai, pydantic-ai, scripted, found an empty list",
+        ),
         ("{provider: openai, model: 5}", "llm.model: expected a name: text on one line, not blank, found 5"),
         ('{provider: openai, model: " m"}', "llm.model: expected a name: text on one line, not blank, found 'm'"),
         ("{provider: openai, model: m, stream: yes}", "llm.stream: expected true or false, found 'yes'"),
         ("{provider: openai, model: m, stream: 1}", "llm.stream: expected true or false, found 1"),
         ("{provider: openai, model: m, script: a}", "llm.script: goes with provider scripted only, not with openai"),
         ("{provider: openai, model: m, budget: 5}", "llm.budget: expected a mapping, found 5"),
+        (
+            "{provider: anthropic, model: m, api: responses}",
+            "llm.api: goes with provider openai only",
+        ),
+        ("{provider: openai, model: m, api: soap}", "llm.api: expected one of chat, responses, found 'soap'"),
+        ("{provider: openai, model: m, betas: [x]}", "llm.betas: go with provider anthropic only"),
+        (
+            "{provider: openai, model: m, server_tools: [{type: web_search}]}",
+            "llm.server_tools: go with provider anthropic, or openai with api responses",
+        ),
+        (
+            "{provider: pydantic-ai, model: m}",
+            "llm.model: has to name the provider for pydantic-ai, such as google:gemini-3-pro",
+        ),
+        ("{provider: anthropic, model: m, server_tools: [{name: x}]}", "llm.server_tools[0].type: is missing"),
         ("{provider: openai, model: m, thinking: true}", "llm.thinking: expected a mapping, found true"),
     ],
 )

@@ -6,7 +6,7 @@ resolved or opened here: paths, variables and importable names stay as they were
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -104,6 +104,17 @@ class BudgetConfig(_Section):
     """Time limit of one model call, in seconds."""
 
 
+class ServerTool(BaseModel):
+    """A tool that runs on the provider's side; handed on as it stands, for what exists there changes often."""
+
+    model_config = ConfigDict(
+        extra="allow", strict=True, frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    type: NotBlank
+    """What it is, as the provider calls it, such as `web_search_20260209`."""
+
+
 class LlmConfig(_Section):
     """The model and how it is reached."""
 
@@ -116,11 +127,15 @@ class LlmConfig(_Section):
     )
 
     provider: Annotated[
-        Literal["anthropic", "openai", "scripted"], checks.expects("one of anthropic, openai, scripted")
+        Literal["anthropic", "openai", "pydantic-ai", "scripted"],
+        checks.expects("one of anthropic, openai, pydantic-ai, scripted"),
     ]
-    """`anthropic`, `openai` (any compatible server, by `base_url`) or `scripted` (plays `script`, no network)."""
+    """`anthropic`, `openai` (any compatible server, by `base_url`), `pydantic-ai` (all that it knows; an extra) or
+    `scripted` (plays `script`, no network)."""
     model: OneLine
-    """The model's name as the provider spells it; not needed for `scripted`."""
+    """The model's name as the provider spells it, for pydantic-ai as `google:...`; not needed for `scripted`."""
+    api: Annotated[Literal["chat", "responses"], checks.expects("one of chat, responses")] = "chat"
+    """For `openai`: Chat Completions, which every compatible server speaks, or the Responses API."""
     base_url: BaseUrl | None = None
     """The server, as the official SDK takes it: without /v1 for anthropic, with it for openai."""
     max_output_tokens: Count = 8192
@@ -133,6 +148,14 @@ class LlmConfig(_Section):
     """The environment variable that holds the key, instead of the provider's usual one."""
     stream: bool = True
     """Whether the answer is shown while it is made."""
+    cache: bool = True
+    """Whether the provider is asked to keep the conversation so far, so that the next turn or a resume is cheaper."""
+    service_tier: OneLine | None = None
+    """The provider's service tier, handed on as it stands; null for its default."""
+    betas: list[OneLine] = Field(default_factory=list)
+    """For `anthropic`: beta features to ask for, by the names of their header."""
+    server_tools: list[ServerTool] = Field(default_factory=list)
+    """Tools that run on the provider's side, such as its web search; for `anthropic`, and `openai` with responses."""
     script: NotBlank | None = None
     """For `scripted` only: the YAML list of turns to play, relative to agent.yaml."""
 
@@ -158,9 +181,41 @@ class LlmConfig(_Section):
         provider = info.data.get("provider")
         if provider == "scripted" and script is None:
             raise checks.refused("is missing: provider scripted needs the path of its YAML list of turns")
-        if provider in ("anthropic", "openai") and script is not None:
+        if provider not in (None, "scripted") and script is not None:
             raise checks.refused(f"goes with provider scripted only, not with {provider}")
         return script
+
+    @model_validator(mode="after")
+    def _options_go_with_the_provider(self) -> Self:
+        speaks_responses = self.provider == "openai" and self.api == "responses"
+        problems = [
+            checks.problem(checks.refused(text), (key,), found)
+            for key, found, fits, text in (
+                ("api", self.api, self.api == "chat" or self.provider == "openai", "goes with provider openai only"),
+                (
+                    "betas",
+                    self.betas,
+                    not self.betas or self.provider == "anthropic",
+                    "go with provider anthropic only",
+                ),
+                (
+                    "server_tools",
+                    self.server_tools,
+                    not self.server_tools or self.provider == "anthropic" or speaks_responses,
+                    "go with provider anthropic, or openai with api responses",
+                ),
+                (
+                    "model",
+                    self.model,
+                    self.provider != "pydantic-ai" or ":" in self.model,
+                    "has to name the provider for pydantic-ai, such as google:gemini-3-pro",
+                ),
+            )
+            if not fits
+        ]
+        if problems:
+            checks.raise_all(problems)
+        return self
 
 
 class CommandConfig(_Section):

@@ -20,6 +20,20 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What a provider is asked for besides the turn itself; nothing of it is compared on a resume but the tools."""
+
+    cache: bool = True
+    """Ask to keep the conversation so far, where the API can be asked."""
+    service_tier: str | None = None
+    """Handed on as it stands."""
+    betas: tuple[str, ...] = ()
+    """Beta features, by the names of their header."""
+    server_tools: tuple[Mapping[str, Any], ...] = ()
+    """Definitions of tools that run on the provider's side, handed on as they stand."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """All that one model call depends on."""
 
@@ -50,6 +64,8 @@ class Reply:
     cache_read_tokens: int = 0
     cache_create_tokens: int = 0
     response_id: str | None = None
+    request_id: str | None = None
+    """What the API's support asks for."""
     unusable: tuple[int, ...] = ()
     """Positions of the calls whose arguments were no object and became `{}`."""
 
