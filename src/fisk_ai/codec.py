@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from fisk_ai.errors import JournalCorrupt, NewerVersion, RecordRefused, UnsupportedFormat
-from fisk_ai.jsontext import BadJson, check_nesting, decode_strict, doubled_keys
+from fisk_ai.jsontext import BadJson, check_nesting, check_strict, doubled_keys
 from fisk_ai.records import (
     PROTOCOL_PREFIX,
     PROTOCOLS,
@@ -33,6 +32,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 
 _CRC_TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
 _CRC_TAIL_BYTES = 18
+_LONGEST_NUMBER_BYTES = 100
 _KEYS = {kind: key for key, kind in PROTOCOLS.items()}
 _KEY_OF_PROTOCOL = {PROTOCOL_PREFIX + key: key for key in PROTOCOLS}
 _PAYLOAD_DECODERS = {key: msgspec.json.Decoder(kind) for key, kind in PROTOCOLS.items()}
@@ -55,6 +55,32 @@ class _Envelope(msgspec.Struct):
 _envelope_decoder = msgspec.json.Decoder(_Envelope)
 
 
+class _LooseMeta(msgspec.Struct):
+    version: msgspec.Raw = msgspec.Raw()
+
+
+class _Loose(msgspec.Struct):
+    """What decides about a line that is no record, whatever types its fields have."""
+
+    seq: msgspec.Raw = msgspec.Raw()
+    crc: msgspec.Raw = msgspec.Raw()
+    meta: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def version(self) -> object:
+        """What `meta` says, if it is an object."""
+        is_object = bytes(self.meta).startswith(b"{")
+        return _small(msgspec.json.decode(self.meta, type=_LooseMeta).version) if is_object else None
+
+
+_loose_decoder = msgspec.json.Decoder(_Loose)
+
+
+def _small(raw: msgspec.Raw) -> object:
+    """Decode what may be a number; a missing field is None, and so is what is too long to be one."""
+    return msgspec.json.decode(raw) if 0 < len(bytes(raw)) <= _LONGEST_NUMBER_BYTES else None
+
+
 def payload_key(record: Record) -> str:
     """Return the key under which a record's payload stands in the envelope."""
     return _KEYS[type(record)]
@@ -68,7 +94,7 @@ def encode_payload(record: Record) -> bytes:
     """
     try:
         payload = _encoder.encode(record)
-        decode_strict(payload)
+        check_strict(payload)
         _PAYLOAD_DECODERS[_KEYS[type(record)]].decode(payload)
     except (BadJson, msgspec.MsgspecError, UnicodeEncodeError) as problem:
         raise RecordRefused(f"a {_KEYS[type(record)]} record can't be journaled: {problem}") from None
@@ -255,8 +281,7 @@ class Scanner:
         try:
             envelope = _decode_envelope(line, checked=crc is not None)
         except (BadJson, msgspec.MsgspecError, UnicodeDecodeError) as problem:
-            value = self._require_whole(line)
-            self._refuse_newer(value)
+            self._refuse_newer(self._require_whole(line))
             raise self._corrupt(str(problem)) from None
         if envelope.seq != self.chain.seq + 1:
             raise _NotWhole(f"seq is {envelope.seq}, expected {self.chain.seq + 1}")
@@ -284,25 +309,24 @@ class Scanner:
             raise _NotWhole(f"checksum is {found[1].decode()}, expected {crc:08x}")
         return crc
 
-    def _require_whole(self, line: bytes) -> dict[str, Any]:
+    def _require_whole(self, line: bytes) -> _Loose:
         """Return the parsed line if it is a whole record of whatever kind, else raise `_NotWhole`."""
         try:
-            value = decode_strict(line)
+            check_strict(line)
+            loose = _loose_decoder.decode(line)
         except BadJson as problem:
             raise _NotWhole(str(problem)) from None
-        if not isinstance(value, dict):
-            raise _NotWhole("not a JSON object")
-        seq = value.get("seq")
+        except msgspec.ValidationError:
+            raise _NotWhole("not a JSON object") from None
+        seq = _small(loose.seq)
         if type(seq) is not int or seq != self.chain.seq + 1:
             raise _NotWhole(f"seq is {seq!r:.40}, expected {self.chain.seq + 1}")
-        if self.chain.checked and "crc" not in value:
+        if self.chain.checked and not bytes(loose.crc):
             raise _NotWhole("the record has no checksum")
-        return value
+        return loose
 
-    def _refuse_newer(self, value: dict[str, Any]) -> None:
-        meta = value.get("meta")
-        version = meta.get("version") if isinstance(meta, dict) else None
-        if self.chain.seq == 0 and type(version) is int and version > VERSION:
+    def _refuse_newer(self, loose: _Loose) -> None:
+        if self.chain.seq == 0 and type(version := loose.version) is int and version > VERSION:
             raise NewerVersion(version, VERSION)
 
     def _payload(self, envelope: _Envelope) -> Record:
@@ -335,7 +359,7 @@ def _decode_envelope(line: bytes, *, checked: bool) -> _Envelope:
             # because msgspec skips over invalid bytes inside a verbatim part.
             line.decode()
         else:
-            decode_strict(line)
+            check_strict(line)
             if doubled := doubled_keys(line):
                 raise BadJson(f"key {doubled[0]!r:.40} stands twice")
         return _envelope_decoder.decode(line)

@@ -17,8 +17,13 @@ MAX_NESTING = 200
 """Levels of arrays and objects that a journal line may have."""
 
 # Possessive: a string of megabytes must not leave a way back for each of its bytes.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_BRACKET = re.compile(rb"[\[\]{}]")
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+# Found one by one: substituting strings away would take thirty times the memory of many short ones.
+_BRACKETS = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
+_KEYS_AND_BRACKETS = re.compile(rb"(" + _STRING + rb")(\s*+:)?|[\[\]{}]", re.DOTALL)
+_NUMBERS = re.compile(_STRING + rb"|([-+.eE0-9]*[0-9][-+.eE0-9]*)", re.DOTALL)
+# What a double or an integer can't hold needs an exponent of two digits, or hundreds of digits.
+_HUGE = re.compile(rb"[0-9][eE]\+?[0-9]{2}|[0-9]{300}")
 _ESCAPED_SURROGATES = re.compile(
     rb"(?<!\\)((?:\\\\)*)"  # an even number of backslashes: the next one starts an escape
     rb"((?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+)"
@@ -30,6 +35,51 @@ _PAIR_OR_LONE = re.compile(
 
 class BadJson(ValueError):
     """The bytes are not strict JSON; the text says why."""
+
+
+class _Fields(msgspec.Struct):
+    """Any object: what is in it is looked at and not kept."""
+
+
+class _Items(msgspec.Struct, array_like=True):
+    """Any array, likewise."""
+
+
+_check_object = msgspec.json.Decoder(_Fields).decode
+_check_array = msgspec.json.Decoder(_Items).decode
+
+
+def check_strict(raw: bytes) -> None:
+    """Raise `BadJson` unless `raw` is strict JSON, as `decode_strict` does.
+
+    Nothing is built from it: lists, objects and texts of a few bytes take fifty times as much memory as their JSON.
+    """
+    kind = raw.lstrip()[:1]
+    if kind not in (b"{", b"["):
+        decode_strict(raw)
+        return
+    try:
+        raw.decode()  # msgspec skips over invalid UTF-8 in places
+        if kind == b"{":
+            _check_object(raw)
+        else:
+            _check_array(raw)
+        if _HUGE.search(raw):
+            _check_numbers(raw)  # what is skipped may be beyond any range
+    except UnicodeDecodeError as problem:
+        raise BadJson(f"not UTF-8 (byte {problem.start})") from None
+    except msgspec.DecodeError as problem:
+        raise BadJson(str(problem)) from None
+    except RecursionError:
+        check_nesting(raw)
+        raise
+    check_nesting(raw)
+
+
+def _check_numbers(raw: bytes) -> None:
+    for found in _NUMBERS.finditer(raw):
+        if (number := found[1]) and _HUGE.search(number):
+            msgspec.json.decode(number)
 
 
 def decode_strict(raw: bytes) -> Any:
@@ -62,29 +112,40 @@ def check_nesting(raw: bytes, limit: int = MAX_NESTING) -> None:
 def nesting(raw: bytes) -> int:
     """Count the levels of arrays and objects of valid JSON."""
     depth = deepest = 0
-    for bracket in _BRACKET.finditer(_STRING.sub(b"", raw)):
-        depth += 1 if bracket[0] in b"[{" else -1
-        deepest = max(deepest, depth)
+    for found in _BRACKETS.finditer(raw):
+        match raw[found.start()]:
+            case 0x22:  # a string
+                continue
+            case 0x5B | 0x7B:
+                depth += 1
+                deepest = max(deepest, depth)
+            case _:
+                depth -= 1
     return deepest
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """An object as the pairs that were written."""
-
-
 def doubled_keys(raw: bytes, levels: int = 2) -> list[str]:
-    """Return the keys that stand twice in one object, in the outer `levels` of valid JSON.
+    """Return the keys that stand twice in one object, in the outer `levels` of strict JSON.
 
     Parsers let the last one win. What is stored verbatim further inside keeps its doubled keys.
     """
-    objects = [json.loads(raw, object_pairs_hook=_Pairs)]
     doubled: list[str] = []
-    for _ in range(levels):
-        objects = [found for found in objects if isinstance(found, _Pairs)]
-        for pairs in objects:
-            keys = [key for key, _ in pairs]
-            doubled += sorted({key for key in keys if keys.count(key) > 1})
-        objects = [value for pairs in objects for _, value in pairs]
+    open_brackets: list[set[bytes] | None] = []  # the keys so far, or None where they don't count
+    for found in _KEYS_AND_BRACKETS.finditer(raw):
+        text = found[1]
+        if text is None:
+            if found[0] == b"{":
+                counts = len(open_brackets) < levels and None not in open_brackets
+                open_brackets.append(set() if counts else None)
+            elif found[0] == b"[":
+                open_brackets.append(None)
+            else:
+                open_brackets.pop()
+        elif found[2] and (keys := open_brackets[-1]) is not None:
+            key = msgspec.json.decode(text, type=str).encode() if b"\\" in text else text[1:-1]
+            if key in keys:
+                doubled.append(key.decode())
+            keys.add(key)
     return doubled
 
 
@@ -103,7 +164,7 @@ def journalable(raw: bytes) -> bytes:
         raw = raw.decode("utf-8", "replace").encode()
     if b"\\u" in raw:
         raw = _ESCAPED_SURROGATES.sub(_join_surrogates, raw)
-    decode_strict(raw)
+    check_strict(raw)
     if b"\n" in raw or b"\r" in raw:
         raw = msgspec.json.format(raw, indent=-1)
     return raw

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,10 +20,12 @@ from fisk_ai.errors import ProviderUnreachable, RunAborted
 from fisk_ai.providers.base import ModelRequest, OnDelta, Reply
 from fisk_ai.providers.retry import RetryPolicy
 from fisk_ai.stores.base import Orphan
+from fisk_ai.stores.file import FileStore
 from fisk_ai.stores.memory import MemoryJournal
 from fisk_ai.tools.base import ToolContext
 from fisk_ai.tools.function import FunctionTool
 from tests.agent.bench import ANSWER, Bench, Crash, Effects, bench, calling, effect_tool, effect_tools, end_of
+from tests.agent.disks import WatchedDisk
 
 pytestmark = pytest.mark.anyio
 
@@ -190,6 +193,25 @@ async def test_after_an_abort_nothing_is_appended(effects: Effects, kind: Any) -
         await go(control=control)
     assert sizes == [len(stage.bytes)]
     assert effects.names == []
+
+
+async def test_an_abort_while_the_end_is_taken_back_starts_no_call(tmp_path: Path, effects: Effects) -> None:
+    async def work() -> str:
+        effects.note("work")
+        return "done"
+
+    disk = WatchedDisk()
+    stage = bench(effects, calling("work"), ANSWER, store=FileStore(str(tmp_path / "runs"), disk=disk))
+    tools = [FunctionTool(work, description="Works")]
+    before, control = Control(), Control()
+    stage.hook = on(events.TurnRecorded, before.suspend, from_the_loop)
+    await stage.run(stage.agent(tools), control=before)
+    stage.hook = None
+    disk.before = lambda happening: control.abort() if happening == "write terminal" else None
+    with pytest.raises(RunAborted):
+        await stage.resume(stage.agent(tools), control=control)
+    assert effects.names == []
+    assert end_of(stage.state) == "resumed"
 
 
 async def test_an_abort_before_the_start_does_nothing_at_all(effects: Effects) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 from collections.abc import Mapping
@@ -12,11 +13,12 @@ import pytest
 
 from fisk_ai.agent import events
 from fisk_ai.agent.agent import Agent
-from fisk_ai.errors import JournalFailed, JournalLost
+from fisk_ai.errors import JournalFailed, JournalLost, NotPermitted
 from fisk_ai.messages import TextBlock
 from fisk_ai.providers.base import ModelRequest, OnDelta, Reply
 from fisk_ai.records import AssistantRecord, ToolResultRecord
 from fisk_ai.stores.file import FileStore
+from fisk_ai.stores.memory import MemoryJournal
 from fisk_ai.tools.base import OnCrash, ToolContext, ToolOutput
 from fisk_ai.tools.function import FunctionTool
 from tests.agent.bench import (
@@ -133,6 +135,42 @@ async def test_a_run_that_was_taken_away_stops_before_its_next_effect(tmp_path: 
     assert effects.names == ["a"]
 
 
+async def test_the_model_is_not_asked_for_a_run_that_was_taken_away(tmp_path: Path, effects: Effects) -> None:
+    stage = on_disk(tmp_path, effects, WatchedDisk(), calling("a"), ANSWER)
+    path = tmp_path / "runs" / f"{RUN}.json"
+
+    def hook(event: events.Event) -> None:
+        if isinstance(event, events.ToolFinished):
+            path.rename(path.with_suffix(".moved"))
+
+    stage.hook = hook
+    with pytest.raises(JournalLost):
+        await stage.run()
+    assert len(stage.requests) == 1
+
+
+async def test_a_parallel_call_that_may_not_start_stops_the_run(
+    effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would be tried again and again."""
+    tried: list[str] = []
+
+    def refused_once(_self: MemoryJournal, _tool: str, call_id: str, _timeout_s: float | None) -> Any:
+        tried.append(call_id)
+        if len(tried) == 1:
+            raise NotPermitted("here", "the tools' lock can't be opened")
+        return contextlib.nullcontext(None)
+
+    monkeypatch.setattr(MemoryJournal, "guard_call", refused_once)
+    tools = effect_tools(effects, "ab", parallel=True)
+    for tool in tools:
+        monkeypatch.setattr(tool, "starts_processes", True)
+    stage = bench(effects, calling("a", "b"), ANSWER)
+    with pytest.raises(NotPermitted, match="lock"):
+        await stage.run(stage.agent(tools))
+    assert len(stage.requests) == 1
+
+
 async def test_a_result_that_may_not_be_kept_is_replaced_by_a_note_so_that_its_call_is_not_repeated(
     effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +194,7 @@ async def test_a_turn_that_may_not_be_kept_ends_the_run_with_an_error(
     monkeypatch.setattr("fisk_ai.codec.MAX_LINE_BYTES", 4000)
     stage = bench(effects, {"text": "x" * 5000})
     result = await stage.run()
-    assert (result.reason, end_of(stage.state)) == ("error", "error")
+    assert (result.reason, result.answer, end_of(stage.state)) == ("error", None, "error")
     assert "can't be kept" in (result.message or "")
 
 

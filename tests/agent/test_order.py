@@ -104,6 +104,17 @@ async def test_each_step_is_written_and_synced_before_the_next_one_starts(tmp_pa
     assert told == ["TurnRecorded", "ToolFinished", "ToolFinished", "TurnRecorded"]
 
 
+async def test_a_torn_tail_is_cut_before_the_first_effect(tmp_path: Path, effects: Effects) -> None:
+    disk = WatchedDisk()
+    stage = bench(effects, calling("a"), ANSWER, store=FileStore(str(tmp_path / "runs"), disk=disk))
+    plant(stage, records_of(await twin_of(stage, tmp_path))[:2])
+    with (tmp_path / "runs" / f"{RUN}.json").open("ab") as file:
+        file.write(b'{"seq":')
+    stage.hook = lambda event: disk.log.append("tool") if isinstance(event, events.ToolStarted) else None
+    await stage.resume()
+    assert disk.log.index("truncate") < disk.log.index("tool")
+
+
 async def test_a_new_directory_is_durable_before_the_model_is_asked(tmp_path: Path) -> None:
     disk = WatchedDisk()
     model = LoggedModel([{"text": "Done"}], disk.log)

@@ -169,6 +169,28 @@ async def test_a_resume_mark_is_durable_before_the_first_effect_of_a_resume(effe
     assert effects.names == ["a", "b"]
 
 
+async def test_a_call_that_is_answered_without_running_is_answered_behind_the_mark(effects: Effects) -> None:
+    stage = bench(effects, {"calls": [{"name": "a", "input": 3}]}, ANSWER)
+    control = Control()
+    stage.hook = lambda event: control.suspend() if isinstance(event, events.TurnRecorded) else None
+    await stage.run(control=control)
+    stage.hook = None
+    await stage.resume()
+    kinds = [type(record) for record in records_of(stage)]
+    assert records_of(stage)[3] == resume_mark()
+    assert kinds.index(ToolResultRecord) == 4
+
+
+async def test_a_torn_end_is_cut_and_told_though_nothing_is_left_to_do(tmp_path: Path, effects: Effects) -> None:
+    stage = bench(effects, ANSWER, store=FileStore(str(tmp_path / "runs")))
+    plant(stage, records_of(await twin_of(stage, tmp_path))[:-1])
+    with (tmp_path / "runs" / f"{RUN}.json").open("ab") as file:
+        file.write(b'{"seq":')
+    await stage.resume()
+    assert [event.cut_bytes for event in stage.told(events.TailRepaired)] == [7]
+    assert end_of(stage.state) == "completed"
+
+
 def check_crash(stage: Bench, before: Any, done: list[str]) -> None:
     """What a crash may have repeated: the call that was named, and a turn that was not journaled."""
     repeated = Counter(stage.effects.names) - Counter("abcd")

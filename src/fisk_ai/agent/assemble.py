@@ -48,8 +48,13 @@ def assemble(loaded: LoadedConfig, *, store: Store | None = None) -> Agent:
         max_output_tokens=llm.max_output_tokens,
         thinking_mode=llm.thinking.mode,
         call_timeout_s=llm.budget.call_timeout,
-        store=store or open_store(loaded.config.sessions.store),
+        store=store or _store(loaded.config.sessions.store),
     )
+
+
+def _store(url: str) -> Store | None:
+    """Open the store of a URL; None is the default one, opened when it is needed: a run in memory wants no home."""
+    return None if url == "file" else open_store(url)
 
 
 def _tools(loaded: LoadedConfig) -> list[Tool]:

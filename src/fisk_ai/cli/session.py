@@ -68,7 +68,7 @@ command.add_command(show.command)
 @click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
 @state_dir_option
 def rm(run_ids: tuple[str, ...], state_dir: str | None) -> None:
-    """Remove runs and all that belongs to them; a run in use is left alone.
+    """Remove runs and all that belongs to them; a run in use, or with a tool that still works, is left alone.
 
     Each ID is a whole one: a prefix removes nothing.
     """

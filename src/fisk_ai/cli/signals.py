@@ -25,8 +25,9 @@ async def steered(
     if not heard:
         return await run(control)
     outcome: RunResult | Exception | None = None
-    async with anyio.create_task_group() as group:
-        with anyio.open_signal_receiver(*heard) as received:
+    # Outside of the group, which would wrap what this raises: a process may be short of descriptors.
+    with anyio.open_signal_receiver(*heard) as received:
+        async with anyio.create_task_group() as group:
 
             async def listen() -> None:
                 async for number in received:

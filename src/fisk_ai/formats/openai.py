@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fisk_ai.formats.anthropic import is_usable
-from fisk_ai.jsontext import BadJson, decode_strict
+from fisk_ai.jsontext import BadJson, check_strict
 from fisk_ai.messages import Call, TurnContent, is_blank
 
 
@@ -52,7 +52,7 @@ def _call(position: int, call: _ToolCall) -> Call:
 def is_json_object(arguments: bytes) -> bool:
     """Tell whether arguments, which arrive as text here, are strict JSON and an object."""
     try:
-        decode_strict(arguments)
+        check_strict(arguments)
     except BadJson:
         return False
     return is_usable(arguments)

@@ -29,6 +29,8 @@ ARGUMENTS_WIDTH = 80
 NAME_WIDTH = 64
 RESULT_LINES = 12
 """Lines of a tool result that are shown unless all are asked for."""
+RESULT_WIDTH = 2000
+"""Characters of each of these lines."""
 _MARGIN = 4
 
 
@@ -225,12 +227,18 @@ def _result_lines(entry: Entry, *, full: bool) -> Iterator[str]:
     lines = printable(text).rstrip("\n").split("\n")
     hidden = len(lines) - RESULT_LINES
     shown = lines if full or hidden <= 0 else lines[:RESULT_LINES]
-    yield f"  {which}{how}: {shown[0]}"
-    yield from (f"    {line}" for line in shown[1:])
+    first, *others = shown if full else map(_shortened, shown)
+    yield f"  {which}{how}: {first}"
+    yield from (f"    {line}" for line in others)
     if shown is not lines:
         yield f"    ... {hidden} more lines"
     if entry.images:
         yield f"    ({entry.images} image{'s' if entry.images > 1 else ''})"
+
+
+def _shortened(line: str) -> str:
+    more = len(line) - RESULT_WIDTH
+    return line if more <= 0 else f"{line[:RESULT_WIDTH]}... {more} more characters"
 
 
 def open_lines(pending: Pending | None, *, running: bool = False, margin: bool = False) -> Iterator[str]:

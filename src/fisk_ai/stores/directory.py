@@ -7,7 +7,7 @@ import os
 import pwd
 
 from fisk_ai.errors import ConfigError, NotPermitted
-from fisk_ai.stores.disk import DIRECTORY_MODE, Disk, FileFacts
+from fisk_ai.stores.disk import DIRECTORY_MODE, Disk
 
 
 def default_directory() -> str:
@@ -107,7 +107,13 @@ def _sync_parent(disk: Disk, path: str) -> None:
 
 
 def _require_ours(disk: Disk, descriptor: int, path: str) -> None:
-    facts: FileFacts = disk.facts(descriptor)
-    if facts.owner != os.geteuid():
+    """Close the directory and raise unless it is ours."""
+    try:
+        owner = disk.facts(descriptor).owner
+        if owner != os.geteuid():
+            raise NotPermitted(path, f"the directory belongs to another user (uid {owner})")
+    except BaseException as problem:
         disk.close(descriptor)
-        raise NotPermitted(path, f"the directory belongs to another user (uid {facts.owner})")
+        if isinstance(problem, OSError):
+            raise NotPermitted(path, f"{problem.strerror}") from None
+        raise

@@ -78,17 +78,18 @@ class FileStore:
             raise ValueError(f"meta is of run {meta.run_id!r}, not {run_id!r}")
         payload = encode_payload(msgspec.structs.replace(meta, checksums=True))
         directory = directories.open_or_make(self.disk, self.directory)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.disk.close, directory)
+        # Not an ExitStack: what it takes to note that something is to be closed may itself fail (no memory), and a
+        # lock that nobody gives up refuses the run to this process for as long as it lives.
+        try:
             held = self._lock_for_create(directory, run_id)
-            undo.callback(held.release)
-            descriptor = self._create_file(directory, run_id)
-            undo.callback(self.disk.close, descriptor)
-            empty = Contents([], Chain(), Tail(0))
-            journal = FileJournal(self, run_id, directory, descriptor, held, empty, meta.version)
-            journal.append_payload(payload_key(meta), payload)
-            undo.pop_all()
-        return journal
+            try:
+                return self._begin(directory, run_id, held, meta, payload)
+            except BaseException:
+                held.release()
+                raise
+        except BaseException:
+            self.disk.close(directory)
+            raise
 
     def adopt(self, run_id: str, lines: Sequence[bytes]) -> None:
         """Take a run's lines over; see `Store.adopt`.
@@ -114,20 +115,17 @@ class FileStore:
         """
         check_stored_run_id(run_id)
         directory = self._existing_directory(run_id)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.disk.close, directory)
+        try:
             self._require_file(directory, run_id)  # an absent run leaves no lock file behind
             held = lock.acquire(self.disk, directory, run_id + LOCK, run_id, self.path(run_id, LOCK))
-            undo.callback(held.release)
-            self._require_not_deleted(directory, run_id, held)
-            descriptor = self._open_file(directory, run_id, writable=True)
-            undo.callback(self.disk.close, descriptor)
-            self._settle_cache(descriptor, directory, run_id)
-            contents = self.scan(descriptor, run_id)
-            meta = contents.meta(run_id, self.path(run_id))
-            journal = FileJournal(self, run_id, directory, descriptor, held, contents, meta.version)
-            undo.pop_all()
-        return journal
+            try:
+                return self._open_held(directory, run_id, held)
+            except BaseException:
+                held.release()
+                raise
+        except BaseException:
+            self.disk.close(directory)
+            raise
 
     def load(self, run_id: str) -> RunState:
         """Fold a run without locking; see `Store.load`."""
@@ -223,6 +221,29 @@ class FileStore:
         """Return the path of a run's file, for messages."""
         return os.path.join(self.directory, run_id + suffix)
 
+    def _begin(self, directory: int, run_id: str, held: lock.RunLock, meta: MetaRecord, payload: bytes) -> FileJournal:
+        descriptor = self._create_file(directory, run_id)
+        try:
+            empty = Contents([], Chain(), Tail(0))
+            journal = FileJournal(self, run_id, directory, descriptor, held, empty, meta.version)
+            journal.append_payload(payload_key(meta), payload)
+        except BaseException:
+            self.disk.close(descriptor)
+            raise
+        return journal
+
+    def _open_held(self, directory: int, run_id: str, held: lock.RunLock) -> FileJournal:
+        self._require_not_deleted(directory, run_id, held)
+        descriptor = self._open_file(directory, run_id, writable=True)
+        try:
+            self._settle_cache(descriptor, directory, run_id)
+            contents = self.scan(descriptor, run_id)
+            meta = contents.meta(run_id, self.path(run_id))
+            return FileJournal(self, run_id, directory, descriptor, held, contents, meta.version)
+        except BaseException:
+            self.disk.close(descriptor)
+            raise
+
     def _lock_for_create(self, directory: int, run_id: str) -> lock.RunLock:
         try:
             return lock.acquire(self.disk, directory, run_id + LOCK, run_id, self.path(run_id, LOCK))
@@ -308,7 +329,7 @@ class FileStore:
             raise NotPermitted(path, listing.why_not_opened(problem)) from None
         try:
             lock.require_plain_file(self.disk, descriptor, path)
-        except NotPermitted:
+        except BaseException:
             self.disk.close(descriptor)
             raise
         return descriptor
@@ -398,8 +419,13 @@ class FileJournal(JournalBase):
         self._lock = held
         self._names_synced = False
         # Those of open files never change; asking for them before each append would cost as much as the rest.
-        self._directory_identity = self._disk.facts(directory).identity
-        self._identity = self._disk.facts(descriptor).identity
+        try:
+            self._directory_identity = self._disk.facts(directory).identity
+            facts = self._disk.facts(descriptor)
+        except OSError as problem:
+            raise NotPermitted(self.where, f"it can't be looked at: {problem.strerror}") from None
+        self._identity = facts.identity
+        self._size_bytes = facts.size_bytes
 
     def _require_held(self) -> None:
         try:
@@ -408,7 +434,7 @@ class FileJournal(JournalBase):
             raise JournalLost(self.where, f"it can't be looked at: {problem.strerror}") from None
 
     def _require_in_place(self) -> None:
-        """Raise `JournalLost` if the lock file, the journal or the directory was taken away or replaced."""
+        """Raise `JournalLost` if lock file, journal or directory was taken away or replaced, or the journal changed."""
         lock_is_there = self._lock.still_there()  # raises in a forked child and after a release
         at_path = self._disk.find_directory(self._store.directory)
         if at_path is None or at_path.identity != self._directory_identity:
@@ -418,9 +444,12 @@ class FileJournal(JournalBase):
             raise JournalLost(self.where, "the file was removed or replaced")
         if not lock_is_there:
             raise JournalLost(self.where, "its lock file was removed or replaced")
+        if found.size_bytes != self._size_bytes:
+            raise JournalLost(self.where, "another program wrote to the file or cut it")
 
     def _write_durably(self, line: bytes) -> None:
         self._disk.write(self._descriptor, line)
+        self._size_bytes += len(line)
         self._disk.sync(self._descriptor)
         if not self._names_synced:
             # A new file is there after a power cut only if its directory was synced as well.
@@ -436,9 +465,11 @@ class FileJournal(JournalBase):
             # Kept durably before it is cut: nothing is dropped silently, not even by a crash in between.
             set_aside(self._disk, self._directory, self.run_id, tail.torn)
             self._disk.truncate(self._descriptor, tail.whole_bytes)
+            self._size_bytes = tail.whole_bytes
             self._disk.sync(self._descriptor)
         elif tail.missing_newline:
             self._disk.write(self._descriptor, b"\n")
+            self._size_bytes += 1
             self._disk.sync(self._descriptor)
 
     def _reread(self) -> Sequence[SequencedRecord]:

@@ -146,7 +146,7 @@ def _open(disk: Disk, directory: int, name: str, path: str) -> int:
         raise NotPermitted(path, f"the lock file can't be opened: {problem.strerror}") from None
     try:
         require_plain_file(disk, descriptor, path)
-    except NotPermitted:
+    except BaseException:
         disk.close(descriptor)
         raise
     return descriptor
@@ -154,7 +154,10 @@ def _open(disk: Disk, directory: int, name: str, path: str) -> int:
 
 def require_plain_file(disk: Disk, descriptor: int, path: str) -> None:
     """Raise `NotPermitted` unless an open file is regular, ours and has one name."""
-    facts = disk.facts(descriptor)
+    try:
+        facts = disk.facts(descriptor)
+    except OSError as problem:
+        raise NotPermitted(path, f"it can't be looked at: {problem.strerror}") from None
     if not facts.is_regular:
         raise NotPermitted(path, "it is not a regular file")
     if facts.owner != os.geteuid():

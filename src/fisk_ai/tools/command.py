@@ -13,6 +13,7 @@ from fisk_ai.jsontext import canonical
 from fisk_ai.text import one_line
 from fisk_ai.tools.base import OnCrash, ToolContext, ToolOutput
 from fisk_ai.tools.declaration import declaration_problems, refuse
+from fisk_ai.tools.leftovers import find_leftovers
 from fisk_ai.tools.output import SPARE_BYTES, decode_output, error_output, text_output
 from fisk_ai.tools.process import Ended, NotStarted, run_process
 from fisk_ai.tools.schema import ArgumentSchema, BadSchema
@@ -20,6 +21,10 @@ from fisk_ai.tools.template import ArgumentTemplate, BadTemplate, parse_argument
 
 MAX_OUTPUT_BYTES = 64 * 1024
 """UTF-8 bytes of a command's output that the model sees."""
+
+_KEY = "FISK_AI_IDEMPOTENCY_KEY"
+_NAMED = 5
+"""Processes that a result names."""
 
 _PARAMETER = re.compile(r"[a-zA-Z0-9_.-]{1,64}", re.ASCII)
 
@@ -93,7 +98,8 @@ class CommandTool:
             )
         except NotStarted as problem:
             return error_output(str(problem))
-        return _described(ended, self.timeout_s)
+        left = find_leftovers(_KEY, context.idempotency_key) if ended.timed_out else []
+        return _described(ended, self.timeout_s, left)
 
     def _rendered(self, arguments: Mapping[str, Any]) -> list[str]:
         values = {key: _argument_text(value) for key, value in {**self._defaults, **arguments}.items()}
@@ -110,7 +116,7 @@ class CommandTool:
         }
         environment["FISK_AI_RUN_ID"] = context.run_id
         environment["FISK_AI_TOOL_USE_ID"] = context.call_id
-        environment["FISK_AI_IDEMPOTENCY_KEY"] = context.idempotency_key
+        environment[_KEY] = context.idempotency_key
         return environment
 
 
@@ -196,10 +202,12 @@ def _unwritable(arguments: Mapping[str, Any]) -> str | None:
     return "\n".join(lines) or None
 
 
-def _described(ended: Ended, timeout_s: float | None) -> ToolOutput:
+def _described(ended: Ended, timeout_s: float | None, left: Sequence[int]) -> ToolOutput:
     text = decode_output(ended.output, ended.size_bytes, MAX_OUTPUT_BYTES)
     if ended.timed_out:
         note = f"timed out after {timeout_s:g} s; it may have taken effect"
+        if left:  # in a session of its own, where the group's end doesn't reach it
+            note += f", and goes on as process {', '.join(map(str, left[:_NAMED]))}"
     elif ended.status > 0:
         note = f"exit status {ended.status}"
     elif ended.status < 0:
