@@ -10,6 +10,7 @@ from fisk_ai.agent.decide import Budget
 from fisk_ai.config import CommandConfig, LoadedConfig, load_config
 from fisk_ai.errors import ConfigError, ToolSetupError
 from fisk_ai.providers import open_provider
+from fisk_ai.providers.base import ModelOptions
 from fisk_ai.providers.credentials import CREDENTIAL_NAMES
 from fisk_ai.stores import Store, open_store
 from fisk_ai.tools.base import Tool
@@ -31,17 +32,27 @@ def assemble(loaded: LoadedConfig, *, store: Store | None = None) -> Agent:
     """Return the agent of a loaded configuration; raises as `load_agent` does."""
     llm = loaded.config.llm
     script = os.path.join(loaded.directory, llm.script) if llm.script is not None else None
+    options = ModelOptions(
+        cache=llm.cache,
+        service_tier=llm.service_tier,
+        betas=tuple(llm.betas),
+        server_tools=tuple(tool.model_dump() for tool in llm.server_tools),
+    )
     return Agent(
         llm.model,
         provider=llm.provider,
         open_with=partial(
             open_provider,
             llm.provider,
+            model=llm.model,
             base_url=llm.base_url,
             api_key_env=llm.api_key_env,
             script=script,
             stream=llm.stream,
+            api=llm.api,
+            options=options,
         ),
+        model_options=options,
         system_prompt=loaded.config.system_prompt,
         tools=_tools(loaded),
         budget=Budget(llm.budget.max_tokens, llm.budget.max_iterations),

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 import time
 from dataclasses import dataclass
 
@@ -27,6 +28,13 @@ busy machine other processes may come in between."""
 _PAUSE_S = 0.005
 _held: set[RunLock] = set()
 """The locks of this process, also of journals that nobody closed: their descriptors are open all the same."""
+
+_taking: dict[tuple[int, int], Disk] = {}
+"""Descriptors of lock files that may become locks: a forked child would keep the lock that one of them gets."""
+
+_forks_wait = threading.RLock()
+"""Held while a lock file is opened or closed: a fork in between would copy a descriptor that is not known here, or find
+one known whose number is another file's by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,10 @@ class RunLock:
                 with contextlib.suppress(OSError):  # the note is for messages only; the lock goes with the descriptor
                     self._disk.overwrite(self._descriptor, b"")
         finally:
-            self._disk.close(self._descriptor)
-            self._descriptor = None
-            _held.discard(self)
+            with _forks_wait:
+                self._disk.close(self._descriptor)
+                self._descriptor = None
+                _held.discard(self)
 
     def put_mode_right(self) -> None:
         """Take access to the lock file away from everybody else."""
@@ -98,7 +107,9 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
     """
     started = time.monotonic()
     while True:
-        descriptor = _open(disk, directory, name, path)
+        with _forks_wait:
+            descriptor = _open(disk, directory, name, path)
+            _taking[id(disk), descriptor] = disk
         lock: RunLock | None = None
         try:
             if not disk.lock(descriptor):
@@ -106,7 +117,9 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
             elif _is_at(disk, directory, name, descriptor):
                 disk.announce(descriptor)
                 _note_holder(disk, descriptor)
-                lock = RunLock(disk, descriptor, directory, name)
+                with _forks_wait:
+                    lock = RunLock(disk, descriptor, directory, name)
+                    del _taking[id(disk), descriptor]
                 return lock
         except OSError as problem:
             raise StoreError(
@@ -115,7 +128,9 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
             ) from None
         finally:
             if lock is None:
-                disk.close(descriptor)
+                with _forks_wait:
+                    del _taking[id(disk), descriptor]
+                    disk.close(descriptor)
         time.sleep(_PAUSE_S)
 
 
@@ -217,8 +232,13 @@ def is_held(disk: Disk, directory: int, name: str) -> bool:
 
 
 def _leave_all_to_parent() -> None:
-    for lock in list(_held):
+    _forks_wait.release()
+    for lock in _held:
         lock.leave_to_parent()
+    for (_, descriptor), disk in _taking.items():
+        disk.close(descriptor)
 
 
-os.register_at_fork(after_in_child=_leave_all_to_parent)
+os.register_at_fork(
+    before=_forks_wait.acquire, after_in_parent=_forks_wait.release, after_in_child=_leave_all_to_parent
+)

@@ -8,6 +8,7 @@ nobody held it: calls may run side by side, and each of them has to be found aga
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ _NOTES_BYTES = 64 * 1024
 _NAMED = 5
 """Processes that a refusal names; a tree of them may be large."""
 
-_taking = threading.Lock()
+_taking = threading.RLock()
 """Going from an exclusive lock to a shared one is not atomic: meanwhile another thread could have it."""
 
 
@@ -157,3 +158,7 @@ def still_running(run_id: str, orphans: Sequence[Orphan], why: str, advice: str 
     alive = f", as process {', '.join(processes[:_NAMED])}" if processes else ""
     beside = "".join(f", beside tool {other.tool!r} (process group {other.process_group})" for other in others)
     return OrphanRunning(run_id, first.tool, first.process_group, alive + beside + why, advice)
+
+
+# A child that is forked while another thread has it could never take it.
+os.register_at_fork(before=_taking.acquire, after_in_parent=_taking.release, after_in_child=_taking.release)
