@@ -91,6 +91,13 @@ class Workplace:
     def resume(self, *arguments: str, **more: Any) -> Process:
         return self.start("--resume", RUN, *arguments, **more)
 
+    def session(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `fisk-ai session` to its end."""
+        command = [sys.executable, "-m", "fisk_ai", "session", *arguments, "--state-dir", str(self.state_dir)]
+        return subprocess.run(
+            command, env=self.environment, cwd=self.directory, check=False, capture_output=True, text=True
+        )
+
     @property
     def store(self) -> FileStore:
         return FileStore(str(self.state_dir))

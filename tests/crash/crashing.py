@@ -8,15 +8,22 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
+from fisk_ai.errors import RunAborted
 from fisk_ai.folding import RunState
+from fisk_ai.records import UserRecord
+from fisk_ai.reports.transcript import entries_of_state, transcript
 from fisk_ai.stores.file import FileStore
 from tests.crash.driver import FOLLOW_UPS, RUN, Command
+
+_PROCESSES = 12
+"""More than any run takes once nothing disturbs it."""
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,6 +57,8 @@ class CrashingRun:
     directory: Path
     workload: str
     kills: int = 0
+    was_killed_last: bool = False
+    """Whoever killed the last process has to look the answer up."""
     named: list[str] = field(default_factory=list)
     """Idempotency keys of the calls that were named ambiguous after a kill."""
     wholes: list[bytes] = field(default_factory=list)
@@ -70,30 +79,65 @@ class CrashingRun:
         return self.store.load(RUN)
 
     def killed_at(self, point: int) -> bool:
-        """Start or resume, to be killed at a point; tell whether that point was reached."""
-        before, asked = self.state(), len(self.lines("requests"))
-        status = self.driver.child(Command(str(self.directory), self.workload, point))
-        if not os.WIFSIGNALED(status):
-            assert status == 0
-            assert self.lines("killed") == [] or self.kills > 0
-            return False
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        self.kills += 1
+        """Start or resume, to be killed at a point, counted on over as many processes as the run takes.
+
+        Tells whether that point was reached; else the run is done.
+        """
+        while not self.is_done():
+            before, asked = self.state(), len(self.lines("requests"))
+            status = self.driver.child(Command(str(self.directory), self.workload, point))
+            self._require_nothing_paid_again(before, asked)
+            if os.WIFSIGNALED(status):
+                assert os.WTERMSIG(status) == signal.SIGKILL
+                self._count_kill()
+                assert len(self.lines("killed")) == self.kills
+                return True
+            self._require_good_end(status)
+            point -= self.passed
         assert len(self.lines("killed")) == self.kills
+        return False
+
+    def struck_at(self, strikes: Mapping[int, int]) -> int:
+        """Start or resume one process, which gets signals at points; return how many it met.
+
+        The first asks for a suspend, the second aborts, which counts as a kill.
+        """
+        before, asked, met = self.state(), len(self.lines("requests")), len(self.lines("struck"))
+        command = Command(str(self.directory), self.workload, strikes=dict(strikes))
+        status = self.driver.child(command)
         self._require_nothing_paid_again(before, asked)
-        self._note()
-        return True
+        assert status == 0, f"ended with status {status}"
+        if self.outcome.get("error") == RunAborted.code:
+            self._count_kill()
+        else:
+            self._require_good_end(status)
+        return len(self.lines("struck")) - met
 
     def finish(self) -> None:
         """Resume in new processes until there is nothing left to do."""
-        for _ in range(len(FOLLOW_UPS) + 2):
+        for _ in range(_PROCESSES):
             if self.is_done():
                 return
             before, asked = self.state(), len(self.lines("requests"))
-            assert self.driver.child(Command(str(self.directory), self.workload)) == 0
+            status = self.driver.child(Command(str(self.directory), self.workload))
+            self._require_good_end(status)
             self._require_nothing_paid_again(before, asked)
-            assert "error" not in self.outcome, self.outcome
         raise AssertionError(f"the run doesn't end: {self.outcome}")
+
+    def _count_kill(self) -> None:
+        self.kills += 1
+        self.was_killed_last = True
+        self._note()
+
+    def _require_good_end(self, status: int) -> None:
+        self.was_killed_last = False
+        assert status == 0, f"ended with status {status}"
+        assert "error" not in self.outcome, self.outcome
+
+    @property
+    def passed(self) -> int:
+        """How many points the last process passed, which ended by itself."""
+        return int(self.lines("passed")[-1])
 
     def is_done(self) -> bool:
         state = self.state()
@@ -101,7 +145,7 @@ class CrashingRun:
             return False
         if self.workload != "chat":
             return state.terminal.reason == "completed"
-        recorded = b"".join(self.store.read_bytes(RUN)).count(b".session.user")
+        recorded = sum(isinstance(each.record, UserRecord) for each in self.store.read(RUN).records)
         return state.terminal.reason == "suspended" and recorded == len(FOLLOW_UPS) and state.answered
 
     @property
@@ -136,6 +180,8 @@ def check_run(run: CrashingRun, twin: CrashingRun) -> None:
     assert ours.last_turn is not None
     assert theirs.last_turn is not None
     assert ours.last_turn.text == theirs.last_turn.text
+    assert list(transcript(entries_of_state(ours))) == list(transcript(entries_of_state(theirs)))
+    assert run.was_killed_last or run.outcome["answer"] == twin.outcome["answer"], "another answer was given"
     _check_file(run)
     _check_requests(run, twin)
     _check_effects(run, twin)
@@ -147,8 +193,8 @@ def _check_file(run: CrashingRun) -> None:
         assert data.startswith(whole), "records that were there have changed"
     contents = run.store.read(RUN)
     assert not contents.tail.torn
-    # A completed run whose last record lacks only its newline is whole, and is never written to again.
-    assert not contents.tail.missing_newline or run.workload != "chat"
+    # A run at its end whose last record lacks only its newline is whole, and nobody has written to it since.
+    assert not contents.tail.missing_newline or run.was_killed_last
     with run.store.open(RUN) as journal:  # no lock is left
         assert journal.last_seq == len(contents.records)
 
@@ -166,6 +212,6 @@ def _check_effects(run: CrashingRun, twin: CrashingRun) -> None:
     names = Counter({line.split()[1]: line.split()[0] for line in run.lines("effects")}.values())
     assert names == Counter(line.split()[0] for line in twin.lines("effects"))
     repeated = [key for key, times in done.items() for _ in range(times - 1)]
-    parallel = {line.split()[1] for line in run.lines("effects") if line.startswith("p ")}
+    parallel = {line.split()[1] for line in run.lines("effects") if line.startswith("p")}
     assert sum(key not in parallel for key in repeated) <= run.kills
     assert not Counter(repeated) - Counter(run.named), "a call was repeated that was not named"

@@ -1,13 +1,15 @@
-"""A process that runs an agent in forked children, which die by SIGKILL at the N-th point that they pass.
+"""A process that runs an agent in forked children, which get a signal, mostly SIGKILL, at the N-th point they pass.
 
 Points are all operations on the disk (before, in the middle of, and after each) and the edges of model and tool calls.
 Forking from a process that has imported everything makes a kill cost milliseconds. Commands come as JSON lines on
 stdin; for each, the wait status of the child goes to stdout. What the child did is in the files of its directory:
 
     effects     a line for each effect of a tool: name and idempotency key
-    requests    a line for each model call: iteration and hash of the conversation
+    requests    a line for each model call: iteration and hash of all that the model was sent
     acked       a line for each step that the caller was told of: its seq
     killed      the point at which it died
+    struck      the points at which it got another signal
+    passed      how many points it passed, if it ended by itself
     outcome     how the run ended, as JSON
 """
 
@@ -21,6 +23,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -28,10 +31,13 @@ import msgspec
 
 from fisk_ai.agent import events
 from fisk_ai.agent.agent import Agent, ResumeOptions
+from fisk_ai.agent.control import Control
 from fisk_ai.agent.input import EndOfInput, Input, Line
+from fisk_ai.cli.signals import steered
 from fisk_ai.errors import FiskError
 from fisk_ai.providers.base import ModelRequest, OnDelta, Reply
 from fisk_ai.providers.scripted import ScriptedProvider
+from fisk_ai.records import UserRecord
 from fisk_ai.stores.disk import FileFacts, OsDisk
 from fisk_ai.stores.file import FileStore
 from fisk_ai.tools.base import OnCrash, ToolContext
@@ -54,7 +60,17 @@ WORKLOADS: Mapping[str, Sequence[Mapping[str, Any]]] = {
         _calls("p", "a", "p"),
         {"text": "Done."},
     ],
+    "errors": [_calls("fails"), _calls("gone", "fails", "b"), {"text": "Done."}],
+    "side-by-side": [_calls("p", "p", "p", "fails"), _calls("a", "p", "p"), {"text": "Done."}],
+    "suspends": [
+        _calls("a", "suspends", "b"),
+        _calls("c") | {"suspends": True},
+        _calls("p", "p-suspends", "suspends"),
+        {"text": "Done."},
+    ],
 }
+"""What the model says. `suspends` (a tool, or said of a turn) has somebody ask for a suspend meanwhile."""
+
 FOLLOW_UPS = ("more", "and more")
 
 
@@ -66,6 +82,8 @@ class Command(msgspec.Struct):
     kill_at: int = 0
     """The point at which it dies, from 1; 0 lets it live."""
     on_crash: OnCrash | None = None
+    strikes: dict[int, int] = {}
+    """Points at which it gets other signals, which a run takes as a request: the number of each."""
 
 
 class Points:
@@ -74,16 +92,24 @@ class Points:
     def __init__(self) -> None:
         self._command = Command("", "")
         self._passed = itertools.count(1)
+        self.control = Control()
 
     def begin(self, command: Command) -> None:
         self._command = command
 
+    def end(self) -> None:
+        self.note("passed", str(next(self._passed) - 1))
+
     def passes(self, what: str) -> None:
-        if self.is_last():
+        if self.is_last(what):
             self.die(what)
 
-    def is_last(self) -> bool:
-        return next(self._passed) == self._command.kill_at
+    def is_last(self, what: str) -> bool:
+        number = next(self._passed)
+        if number in self._command.strikes:
+            self.note("struck", what)
+            os.kill(os.getpid(), self._command.strikes[number])
+        return number == self._command.kill_at
 
     def die(self, what: str) -> None:
         self.note("killed", what)
@@ -115,10 +141,10 @@ class DeadlyDisk(OsDisk):
 
     def write(self, descriptor: int, data: bytes) -> None:
         self._points.passes("before write")
-        if self._points.is_last():
+        if self._points.is_last("in write"):
             super().write(descriptor, data[: len(data) // 2])
             self._points.die("in write")
-        if self._points.is_last():
+        if self._points.is_last("before newline"):
             super().write(descriptor, data[:-1])
             self._points.die("before newline")
         super().write(descriptor, data)
@@ -151,13 +177,16 @@ class DeadlyModel(ScriptedProvider):
     """Plays the workload, with points around each call."""
 
     def __init__(self, turns: Sequence[Mapping[str, Any]], points: Points) -> None:
-        super().__init__(turns)
+        super().__init__([{key: turn[key] for key in turn if key != "suspends"} for turn in turns])
+        self._suspends = [bool(turn.get("suspends")) for turn in turns]
         self._points = points
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
         self._points.passes("before model call")
-        said = hashlib.sha256(b"\n".join(message.content for message in request.messages)).hexdigest()
-        self._points.note("requests", f"{request.iteration} {said}")
+        sent = hashlib.sha256(msgspec.json.encode(request, order="deterministic")).hexdigest()
+        self._points.note("requests", f"{request.iteration} {sent}")
+        if self._suspends[request.iteration]:
+            self._points.control.suspend()
         self._points.passes("in model call")
         reply = await super().complete(request, on_delta)
         self._points.passes("after model call")
@@ -169,11 +198,13 @@ def _tool(name: str, points: Points) -> FunctionTool[Any, Any]:
         points.passes("at tool start")
         points.note("effects", f"{name} {context.idempotency_key}")
         points.passes("after effect")
+        if name.endswith("suspends"):
+            points.control.suspend()
         if name == "fails":
             raise ValueError("as it always does")
         return f"{name} done"
 
-    return FunctionTool(work, name=name, description=f"Does {name}", parallel=name == "p")
+    return FunctionTool(work, name=name, description=f"Does {name}", parallel=name.startswith("p"))
 
 
 class NextLine:
@@ -191,11 +222,20 @@ def _store(command: Command, points: Points) -> FileStore:
 
 
 def _recorded(command: Command) -> int:
-    store = FileStore(os.path.join(command.directory, "state", "runs"))
-    return b"".join(store.read_bytes(RUN)).count(b".session.user")
+    records = FileStore(os.path.join(command.directory, "state", "runs")).read(RUN).records
+    return sum(isinstance(each.record, UserRecord) for each in records)
 
 
-async def _work(command: Command, points: Points, tools: list[FunctionTool[Any, Any]]) -> str:
+async def _steered(command: Command, points: Points, tools: list[FunctionTool[Any, Any]]) -> str:
+    """Run as the command line does: signals are requests to the run."""
+    result = await steered(partial(_work, command, points, tools), stored=True, say=partial(points.note, "said"))
+    return json.dumps({"reason": result.reason, "answer": result.answer})
+
+
+async def _work(
+    command: Command, points: Points, tools: list[FunctionTool[Any, Any]], control: Control
+) -> events.RunResult:
+    points.control = control
     agent = Agent(
         "scripted",
         provider=DeadlyModel(WORKLOADS[command.workload], points),
@@ -210,13 +250,17 @@ async def _work(command: Command, points: Points, tools: list[FunctionTool[Any, 
 
     if _is_there(command):
         options = ResumeOptions(on_crash=command.on_crash)
-        result = await agent.resume(RUN, options, input_source=NextLine(_recorded(command)), on_event=told)
-    else:
-        chat = command.workload == "chat"
-        result = await agent.run(
-            "go", checkpoint=True, name=RUN, interactive=chat, input_source=NextLine(len(FOLLOW_UPS)), on_event=told
-        )
-    return json.dumps({"reason": result.reason, "answer": result.answer})
+        source = NextLine(_recorded(command))
+        return await agent.resume(RUN, options, input_source=source, control=control, on_event=told)
+    return await agent.run(
+        "go",
+        checkpoint=True,
+        name=RUN,
+        interactive=command.workload == "chat",
+        input_source=NextLine(len(FOLLOW_UPS)),
+        control=control,
+        on_event=told,
+    )
 
 
 def _is_there(command: Command) -> bool:
@@ -231,9 +275,10 @@ def _is_there(command: Command) -> bool:
 def _child(command: Command, points: Points, tools: list[FunctionTool[Any, Any]]) -> None:
     points.begin(command)
     try:
-        outcome = anyio.run(_work, command, points, tools)
+        outcome = anyio.run(_steered, command, points, tools)
     except FiskError as problem:
         outcome = json.dumps({"error": problem.code, "text": str(problem)})
+    points.end()
     with open(os.path.join(command.directory, "outcome"), "w", encoding="utf-8") as file:
         file.write(outcome)
 
@@ -241,7 +286,9 @@ def _child(command: Command, points: Points, tools: list[FunctionTool[Any, Any]]
 def main() -> None:
     """Fork a child for each command; what takes time is done before."""
     points = Points()
-    tools = [_tool(name, points) for name in ("a", "b", "c", "d", "fails", "p")]
+    tools = [_tool(name, points) for name in ("a", "b", "c", "d", "fails", "suspends", "p", "p-suspends")]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # who starts this may ignore them
     anyio.run(anyio.sleep, 0)
     gc.freeze()
     for line in sys.stdin.buffer:

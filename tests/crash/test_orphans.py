@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,78 @@ def side_by_side(tmp_path: Path) -> Workplace:
     process.kill()
     assert place.ambiguous == ["left", "right"]
     return place
+
+
+UNNOTED = """
+import os, signal, sys
+from fisk_ai.stores.orphans import ToolsLock
+
+ToolsLock.started = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+sys.argv = sys.argv[3:]
+from fisk_ai.cli.main import main
+main()
+"""
+"""A runner that dies when its tool has started and before it could note that."""
+
+
+@pytest.fixture
+def unnoted(tmp_path: Path) -> Workplace:
+    """A run whose tool lives on without a note of its process group."""
+    place = Workplace(tmp_path, SCRIPTED, [shell_tool("slow", f"echo $$ >> groups; {WHILE_HELD}", timeout="300ms")])
+    place.scripted([{"calls": [{"name": "slow"}]}, {"text": "All is well."}])
+    (tmp_path / "hold").touch()
+    process = place.begin(through=[sys.executable, "-c", UNNOTED])
+    assert process.ends() == -signal.SIGKILL
+    until(lambda: groups(place) and place.effects, "the tool's start")
+    assert noted(place) == set()
+    return place
+
+
+def test_a_tool_that_was_not_noted_yet_is_named_by_its_process(unnoted: Workplace) -> None:
+    process = unnoted.resume()
+    assert process.finishes() == (6, "")
+    leader = groups(unnoted)[0]
+    assert re.search(rf"'slow' of run 'r7' is still running from before, as process \b{leader}\b", process.stderr)
+    (unnoted.directory / "hold").unlink()
+    until(lambda: not is_alive(groups(unnoted)[0]), "the tool's end")
+
+
+def test_a_tool_that_was_not_noted_yet_can_be_ended(unnoted: Workplace) -> None:
+    first = groups(unnoted)[0]
+    process = unnoted.resume("--orphan", "kill")
+    until(lambda: len(groups(unnoted)) == 2, "the repeat")
+    assert not is_alive(first)
+    (unnoted.directory / "hold").unlink()
+    assert process.finishes() == ALL_IS_WELL
+    assert words(unnoted) == ["start", "start", "end"]
+
+
+ESCAPES = f"setsid sh -c 'echo $$ > escaped; {WHILE_HELD}' & "
+
+
+def test_what_left_the_tools_group_can_be_ended_too(tmp_path: Path) -> None:
+    place = orphaned(tmp_path, ESCAPES + WHILE_HELD)
+    escaped = int(until(lambda: (tmp_path / "escaped").exists() and (tmp_path / "escaped").read_text(), "the escape"))
+    assert is_alive(escaped)
+    process = place.resume("--orphan", "kill")
+    until(lambda: len(groups(place)) == 2, "the repeat")
+    assert not is_alive(escaped)
+    (tmp_path / "hold").unlink()
+    assert process.finishes() == ALL_IS_WELL
+
+
+def test_a_run_whose_tool_still_works_is_not_removed(tmp_path: Path) -> None:
+    place = orphaned(tmp_path)
+    group = groups(place)[0]
+    told = place.session("rm", RUN)
+    assert told.returncode == 6
+    assert f"tool 'slow' of run '{RUN}' (process group {group}) is still running" in told.stderr
+    assert "--orphan" not in told.stderr
+    assert place.ambiguous == ["slow"]
+    (tmp_path / "hold").unlink()
+    until(lambda: not is_alive(group), "the tool's end")
+    assert place.session("rm", RUN).returncode == 0
+    assert list(place.state_dir.iterdir()) == []
 
 
 def test_all_living_tools_of_a_parallel_group_are_named(side_by_side: Workplace) -> None:

@@ -23,18 +23,19 @@ class Injection:
     number: int
     error: str = ""
     """`EIO`; without one the process is killed before the call is done."""
-    from_then_on: bool = False
+    then_every: int = 0
+    """From there on each call, or each second one; 0 is only this one."""
 
     def arguments(self, log: Path) -> tuple[str, ...]:
         """Return the arguments of strace, but for what it is attached to."""
         # No --seccomp-bpf: with it no signal is ever injected.
         what = f"error={self.error}" if self.error else "signal=SIGKILL"
-        when = f"{self.number}{'+' if self.from_then_on else ''}"
+        when = f"{self.number}{f'+{self.then_every}' if self.then_every else ''}"
         fault = f"inject={self.call}:{what}:when={when}"
         return ("-o", str(log), "-y", "-e", f"trace={self.call}", "-e", fault)
 
     def __str__(self) -> str:
-        then = " and from then on" if self.from_then_on else ""
+        then = f" and each {self.then_every}. after it" if self.then_every else ""
         return f"{self.error or 'SIGKILL'} at {self.call} {self.number}{then}"
 
 

@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.crash.driver import WORKLOADS
+from tests.reliability import command_trials
 from tests.reliability.injection import Injection
-from tests.reliability.struck_run import INVISIBLE, Stage, StruckRun
+from tests.reliability.struck_run import INVISIBLE, Stage, StruckRun, require_reached
 from tests.reliability.trials import Form, Tally, Trial, require
 from tests.reliability.victims import Victims
 
 KILLED_AT = ("openat", "mkdirat", "flock", "fcntl", "write", "fsync", "ftruncate", "fchmod", "pread64", "close")
-SECOND_KILLS = (("flock", 1), ("openat", 3), ("fsync", 2), ("write", 2), ("fsync", 4), ("write", 5), ("close", 1))
+SECOND_KILLS = (("flock", 1), ("openat", 3), ("fsync", 2), ("write", 2), ("fsync", 4))
+OTHERS = ("mkdirat", "ftruncate", "pread64", "fchmod")
+INTERRUPTED = ("write", "fsync", "openat", "flock", "ftruncate")
 FULL = ("ENOSPC", "EDQUOT", "EIO", "EROFS")
 
 
@@ -30,18 +33,14 @@ def scenes(stage: Stage, form: Form) -> Mapping[str, StruckRun]:
     """Return runs in the states from which a process may start."""
     found = {"the start": stage.fresh()}
     if form == "long" or stage.workload == "batches":
-        found["a torn record"] = stage.cut(_whole(stage.twin)[-2] - 30)
-    if form == "long":
+        found["a torn record"] = stage.cut(stage.twin.whole[-2] - 30)
+    if stage.workload in ("chat", "suspends"):
+        found["a suspend"] = stage.suspended()
+    if form == "long" and stage.workload in ("batches", "chat"):
         found["a torn first record"] = stage.cut(700)
-        found["a missing newline"] = stage.cut(_whole(stage.twin)[1] - 1)
-        found["a kill in the middle"] = stage.interrupted(4 if stage.workload == "one-turn" else 6)
+        found["a missing newline"] = stage.cut(stage.twin.whole[1] - 1)
+        found["a kill in the middle"] = stage.interrupted(6)
     return found
-
-
-def _whole(run: StruckRun) -> Sequence[int]:
-    """Return the offsets at which a record is whole."""
-    data = b"".join(run.store.read_bytes("r7"))
-    return [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
 
 
 def _workloads(form: Form) -> Sequence[str]:
@@ -54,18 +53,13 @@ def kill_points(tally: Tally, form: Form) -> None:
         with staged(workload) as stage:
             for name, scene in scenes(stage, form).items():
                 for call in KILLED_AT:
-                    _kill_at_each(tally, stage, (name, scene), call, every=1 if form == "long" else 12)
+                    _kill_at_each(tally, stage, (name, scene), call, again_at=3 if form == "long" else 8)
             _kill_while_deleting(tally, stage)
-    _require_reached(tally, [f"{call} r7.json" for call in ("openat", "write", "fsync", "ftruncate", "close")])
-    _require_reached(tally, ["flock r7.lock", "fsync directory", "unlinkat r7.json", "unlinkat r7.lock", "again"])
+    require_reached(tally, [f"{call} r7.json" for call in ("openat", "write", "fsync", "ftruncate", "close")])
+    require_reached(tally, ["flock r7.lock", "fsync directory", "unlinkat r7.json", "unlinkat r7.lock", "again"])
 
 
-def _require_reached(tally: Tally, wanted: Sequence[str]) -> None:
-    missed = [each for each in wanted if not tally.reached[each]]
-    require(not missed, "never reached:", missed, kind="undetected")
-
-
-def _kill_at_each(tally: Tally, stage: Stage, start: tuple[str, StruckRun], call: str, *, every: int) -> None:
+def _kill_at_each(tally: Tally, stage: Stage, start: tuple[str, StruckRun], call: str, *, again_at: int) -> None:
     name, scene = start
     for number in itertools.count(1):
         run = scene.copy(stage.place())
@@ -78,7 +72,7 @@ def _kill_at_each(tally: Tally, stage: Stage, start: tuple[str, StruckRun], call
                 return
             tally.reached[run.targets[-1]] += 1
             run.was_killed()
-            if tally.cases % every == 0:
+            if number == again_at and not run.is_done():
                 _kill_again(tally, stage, run, how)
             run.ends_as(stage.twin)
 
@@ -98,7 +92,7 @@ def _kill_again(tally: Tally, stage: Stage, killed: StruckRun, how: str) -> None
 
 def _kill_while_deleting(tally: Tally, stage: Stage) -> None:
     """A run that was being deleted is whole, or gone."""
-    torn = stage.cut(_whole(stage.twin)[-2] - 30)
+    torn = stage.cut(stage.twin.whole[-2] - 30)
     torn.ends_as(stage.twin)  # now there is a `.torn` to delete as well
     for call in ("unlinkat", "fsync", "close"):
         for number in itertools.count(1):
@@ -124,55 +118,66 @@ def failed_syncs(tally: Tally, form: Form) -> None:
     for workload in _workloads(form):
         with staged(workload) as stage:
             for start in scenes(stage, form).items():
-                for from_then_on in (False, True):
-                    _fail_each(tally, stage, start, "fsync", ("EIO",), from_then_on=from_then_on)
-    _require_reached(tally, ["fsync r7.json", "fsync directory", "fsync r7.torn"])
+                _fail_each(tally, stage, start, "fsync", ["EIO"])
+                if form == "long" or start[0] == "a torn record":
+                    _fail_each(tally, stage, start, "fsync", ["EIO"], then_every=1)
+    require_reached(tally, ["fsync r7.json", "fsync directory", "fsync r7.torn"])
 
 
 def failed_calls(tally: Tally, form: Form) -> None:
-    """Let each call fail in the ways it can; an interrupted one is done again by Python, and nobody sees it."""
+    """Let each call fail in the ways it can."""
     for workload in _workloads(form):
         with staged(workload) as stage:
             for start in scenes(stage, form).items():
-                for call in ("write", "openat"):
-                    for errors in [[error] for error in FULL] if form == "long" else [FULL]:
-                        _fail_each(tally, stage, start, call, errors, from_then_on=False)
-                        if form == "long":
-                            _fail_each(tally, stage, start, call, errors, from_then_on=True)
-                _fail_each(tally, stage, start, "flock", ("ENOLCK",), from_then_on=True)
-                _fail_each(tally, stage, start, "flock", ("EOPNOTSUPP",), from_then_on=True)
-                for call in ("mkdirat", "ftruncate", "pread64", "fchmod"):
-                    _fail_each(tally, stage, start, call, ("EIO",), from_then_on=False)
-                for call in ("write", "fsync", "openat", "flock", "ftruncate"):
-                    _fail_each(tally, stage, start, call, ("EINTR",), from_then_on=False)
-                _fail_each(tally, stage, start, "close", ("EIO",), from_then_on=True)
-    _require_reached(tally, [f"{call} r7.json" for call in ("openat", "write", "ftruncate", "close", "fsync")])
-    _require_reached(tally, ["flock r7.lock", "write r7.torn", "openat r7.torn"])
+                _fill_up(tally, stage, start, form)
+                for call in (*OTHERS, "newfstatat") if (form, workload) == ("long", "batches") else OTHERS:
+                    _fail_each(tally, stage, start, call, ["EIO"])
+                for error in ("ENOLCK", "EOPNOTSUPP"):
+                    _fail_each(tally, stage, start, "flock", [error], then_every=1)
+                _disturb(tally, stage, start, form)
+    require_reached(tally, [f"{call} r7.json" for call in ("openat", "write", "ftruncate", "close", "fsync")])
+    require_reached(tally, ["flock r7.lock", "write r7.torn", "openat r7.torn"])
+
+
+def _fill_up(tally: Tally, stage: Stage, start: tuple[str, StruckRun], form: Form) -> None:
+    for call in ("write", "openat"):
+        for errors in [[error] for error in FULL] if form == "long" else [FULL]:
+            _fail_each(tally, stage, start, call, errors)
+        if form == "long":
+            _fail_each(tally, stage, start, call, FULL, then_every=1)
+
+
+def _disturb(tally: Tally, stage: Stage, start: tuple[str, StruckRun], form: Form) -> None:
+    """Interrupt calls, which Python then does again, and let closes report something: nobody may see it."""
+    for call in INTERRUPTED:
+        _fail(tally, stage, start, Injection(call, 1, "EINTR", then_every=2))
+    _fail(tally, stage, start, Injection("close", 1, "EIO", then_every=1))
+    if form == "long":
+        for call in INTERRUPTED:
+            _fail_each(tally, stage, start, call, ["EINTR"])
+        _fail_each(tally, stage, start, "close", ["EIO"])
 
 
 def _fail_each(
-    tally: Tally,
-    stage: Stage,
-    start: tuple[str, StruckRun],
-    call: str,
-    errors: Sequence[str],
-    *,
-    from_then_on: bool,
+    tally: Tally, stage: Stage, start: tuple[str, StruckRun], call: str, errors: Sequence[str], *, then_every: int = 0
 ) -> None:
-    name, scene = start
     for number in itertools.count(1):
-        injection = Injection(call, number, errors[number % len(errors)], from_then_on)
-        run = scene.copy(stage.place())
-        reached = run.inject(injection)
-        with tally.case(f"{stage.workload} from {name}, {injection}", times=int(reached)):
-            tally.reached.update(run.targets)
-            if _is_invisible(injection, run.targets):
-                run.went_through()
-            else:
-                run.failed(stage.twin)
-            run.ends_as(stage.twin)
-        if not reached:
+        if not _fail(tally, stage, start, Injection(call, number, errors[number % len(errors)], then_every)):
             return
+
+
+def _fail(tally: Tally, stage: Stage, start: tuple[str, StruckRun], injection: Injection) -> bool:
+    name, scene = start
+    run = scene.copy(stage.place())
+    reached = run.inject(injection)
+    with tally.case(f"{stage.workload} from {name}, {injection}", times=int(reached)):
+        tally.reached.update(run.targets)
+        if _is_invisible(injection, run.targets):
+            run.went_through()
+        else:
+            run.failed(stage.twin)
+        run.ends_as(stage.twin)
+    return reached
 
 
 def _is_invisible(injection: Injection, targets: Sequence[str]) -> bool:
@@ -202,9 +207,9 @@ FAILED_CALLS = Trial(
     name="failed system calls",
     unit="faults",
     method="ENOSPC, EDQUOT, EIO, EROFS at each write and open, no locks, EINTR, EIO at the others; nothing may happen "
-    "after it, or nothing be seen of it where nothing depends on the call, and a resume must end like an undisturbed run",
+    "after it, or nothing be seen of it where nothing depends on the call; a resume must end like an undisturbed run",
     promises="P13 P16 P19",
     run=failed_calls,
     target=1500,
 )
-TRIALS: tuple[Trial, ...] = (KILL_POINTS, FAILED_SYNCS, FAILED_CALLS)
+TRIALS: tuple[Trial, ...] = (KILL_POINTS, FAILED_SYNCS, FAILED_CALLS, *command_trials.TRIALS)

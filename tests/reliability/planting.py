@@ -7,6 +7,7 @@ process of its own: forked from one that has imported everything, because a new 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import select
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,10 +32,22 @@ from tests.reliability.trials import Form, Tally, Trial, require
 ROOT = Path(__file__).resolve().parents[2]
 ALL: Mapping[str, Planted] = {**PLANTED, **WRONG}
 LIMIT_S = 60
-HANG_S = 2
+HANG_S = 3
 """After which a test is ended whose bug shows in a hang."""
 
-_OPTIONS = ("-q", "-x", "--tb=short", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+_OPTIONS = (
+    "-q",
+    "-x",
+    "--tb=no",
+    "-p",
+    "no:xdist",
+    "-p",
+    "no:unraisableexception",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 Ending = Literal["passed", "failed", "hung", "skipped", "broken"]
 
@@ -76,7 +90,9 @@ class _Watch:
         self.outcome = Outcome(message="no such test")
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if report.when == "call" or (report.when == "setup" and not report.passed):
             self.outcome = _seen(report, call)
@@ -87,7 +103,7 @@ def _seen(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
     if call.excinfo is None:
         return Outcome("passed")
     problem = call.excinfo.value
-    message = f"{type(problem).__name__}: {problem}"[:500]
+    message = f"{type(problem).__name__}: {problem}"[:500].encode(errors="replace").decode()
     if report.skipped:
         return Outcome("skipped", message=message)
     if report.when != "call":
@@ -127,7 +143,12 @@ class Planter:
 
     def __exit__(self, *exc: object) -> None:
         with self._process:
-            self._process.kill()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
 
     def outcome(self, name: str) -> Outcome:
         """Plant a bug, run its test and say how that ended; raises `TimeoutError` if it doesn't."""
@@ -145,6 +166,7 @@ def serve() -> None:
     """Read names, answer with outcomes, a line each."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    _adopt_what_is_left()
     with tempfile.TemporaryDirectory() as scratch, open(os.devnull, "w") as devnull:
         with contextlib.redirect_stdout(devnull):
             files = sorted({each.caught_by.partition("::")[0] for each in ALL.values()})
@@ -159,16 +181,43 @@ def _in_a_fork(planted: Planted, scratch: Path) -> Outcome:
     child = os.fork()
     if child == 0:
         os.setsid()
-        with contextlib.suppress(BaseException):  # whatever it is, this process must not go on as its parent
+        try:
             answer.write_text(json.dumps(asdict(_with_it(planted, scratch))))
-        os._exit(0)
+        except BaseException:  # noqa: BLE001 - whatever it is, this process must not go on as its parent
+            traceback.print_exc()
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
     with contextlib.suppress(ProcessLookupError):  # what the test started and, failing, left behind
         os.killpg(child, signal.SIGKILL)
+    _end_what_is_left()
     if not answer.exists():
         return Outcome(message="its process died")
     said: dict[str, Any] = json.loads(answer.read_text())
     return Outcome(**said)
+
+
+def _adopt_what_is_left() -> None:
+    """Become the parent of processes whose own parent ends: a planted bug may leave tools in groups of their own."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_what_is_left() -> None:
+    with contextlib.suppress(ChildProcessError):  # nobody is left
+        while True:
+            os.waitpid(-1, os.WNOHANG)
+            for child in _children():
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(-1, 0)  # its own children are ours now
+
+
+def _children() -> Iterator[int]:
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            fields = status.read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[1]) == os.getpid():
+                yield int(status.parent.name)
 
 
 def _with_it(planted: Planted, scratch: Path) -> Outcome:

@@ -9,20 +9,26 @@ import os
 import shutil
 import signal
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from fisk_ai.folding import RunState
 from tests.crash.crashing import CrashingRun, check_run
+from tests.crash.driver import RUN
 from tests.reliability.injection import Injection, struck
-from tests.reliability.trials import BrokenPromise, require
+from tests.reliability.trials import BrokenPromise, Tally, require
 from tests.reliability.victims import Victim, Victims
 
 INVISIBLE = {"write r7.lock", "ftruncate r7.lock"}
 """Faults that must not be seen: what the lock file says is for messages only."""
+_STORED = "acked call p"
+_END = "acked end"
 _ADVICE = ("Put it right", "Put the cause right", "keep runs on a file system", "The run stopped")
+
+
+_numbers = itertools.count()
 
 
 @dataclass(slots=True)
@@ -54,9 +60,8 @@ class StruckRun(CrashingRun):
         with promised():
             self._require_no_hang()
             require(os.WIFSIGNALED(self.status), "the process outlived its SIGKILL", kind="undetected")
-            self.kills += 1
             self._require_nothing_paid_again(self._before, self._asked)
-            self._note()
+            self._count_kill()
 
     def went_through(self) -> None:
         """Judge a process that no fault should have disturbed."""
@@ -64,6 +69,7 @@ class StruckRun(CrashingRun):
         outcome = self.outcome
         require("reason" in outcome and not outcome["storage_error"], "it was stopped:", outcome, kind="undetected")
         with promised():
+            self._require_good_end(self.status)
             self._require_nothing_paid_again(self._before, self._asked)
             self._note()
 
@@ -71,14 +77,13 @@ class StruckRun(CrashingRun):
         """Judge a process that a fault had to stop: it said what failed and how to go on, and did nothing more."""
         self._require_orderly_end()
         outcome = self.outcome
-        said = outcome.get("text") or outcome.get("storage_error")
+        said: str = outcome.get("text") or outcome.get("storage_error") or ""
         require(said, "nothing was said of the fault:", outcome, kind="undetected")
         require(any(advice in said for advice in _ADVICE), "no way on is told:", said, kind="undetected")
         require("sheep" not in said, "the prompt is shown:", said, kind="undetected")
-        self.kills += 1
         with promised():
             self._require_nothing_paid_again(self._before, self._asked)
-            self._note()
+            self._count_kill()
         self._require_stopped_in_time(twin)
 
     def ends_as(self, twin: StruckRun) -> None:
@@ -92,6 +97,12 @@ class StruckRun(CrashingRun):
         shutil.copytree(self.directory, directory)
         return dataclasses.replace(self, directory=directory, named=[*self.named], wholes=[*self.wholes])
 
+    @property
+    def whole(self) -> Sequence[int]:
+        """The offsets in the journal at which a record is whole."""
+        data = b"".join(self.store.read_bytes(RUN))
+        return [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
+
     def _require_no_hang(self) -> None:
         ended_by = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
         require(ended_by != signal.SIGALRM, "the process didn't end", kind="hang")
@@ -104,20 +115,30 @@ class StruckRun(CrashingRun):
 
     def _require_stopped_in_time(self, twin: StruckRun) -> None:
         """Nothing happened after the record that could not be stored: the next step of the twin is to be told of it."""
-        done, all_steps = _steps(self.lines("story")), _steps(twin.lines("stories"))
-        if not done:
-            return
-        ways = (all_steps[at:] for at in range(len(all_steps)))
-        after = [way[len(done) :] for way in ways if way[: len(done)] == done]
-        require(after, "it did something else than its twin:", done)
-        stopped = any(not rest or rest[0].startswith("acked") for rest in after)
-        require(stopped, "something happened after the fault:", done[-3:], after, kind="undetected")
+        done, steps = _steps(self.lines("story")), _steps(twin.lines("stories"))
+        told = [step for step in steps if step != _END]
+        # A process may go on where one of the twin's ended, so ends are no steps, but places to stop at.
+        ends = {at - number for number, at in enumerate(at for at, step in enumerate(steps) if step == _END)}
+        stops = ends | {at for at, step in enumerate(told) if step.startswith("acked")} | {len(told)}
+        met = [at + len(done) for at in range(len(told)) if told[at : at + len(done)] == done]
+        require(met, "it did something else than its twin:", done)
+        require(not done or stops & {*met}, "something happened after the fault:", done[-3:], kind="undetected")
 
 
 def _steps(story: Sequence[str]) -> list[str]:
-    """Return what happened one after the other; parallel calls, and the keys of each run's own, are left out."""
+    """Return what happened one after the other, without the keys, which each run has of its own.
+
+    What parallel calls do comes in any order; their results are stored one after the other, and are all alike here.
+    """
     steps = (" ".join(line.split()[:2]) if line.startswith("effects") else line for line in story)
-    return [step for step in steps if step not in ("effects p", "acked call p")]
+    alike = (_STORED if step.startswith(_STORED) else step for step in steps)
+    return [step for step in alike if not step.startswith("effects p")]
+
+
+def require_reached(tally: Tally, wanted: Iterable[str]) -> None:
+    """Raise if a fault or an ending was never met; what broke on the way is told before that."""
+    missed = [each for each in wanted if not tally.reached[each]]
+    require(tally.broken or not missed, "never met:", missed, kind="undetected")
 
 
 @contextlib.contextmanager
@@ -139,20 +160,22 @@ class Stage:
     victims: Victims
     directory: Path
     workload: str
+    prompt: str | None = None
     twin: StruckRun = field(init=False)
-    _number: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         self.twin = self.fresh()
         self.twin.finish()
 
     def place(self) -> Path:
-        return self.directory / f"{self.workload}-{next(self._number)}"
+        return self.directory / f"{self.workload}-{next(_numbers)}"
 
     def fresh(self) -> StruckRun:
         """Return a run that hasn't begun."""
         directory = self.place()
         directory.mkdir()
+        if self.prompt is not None:
+            (directory / "prompt").write_text(self.prompt)
         return StruckRun(self.victims, directory, self.workload)
 
     def interrupted(self, write: int) -> StruckRun:
@@ -166,5 +189,15 @@ class Stage:
         """Return a run that was stopped because its journal could not become larger than this many bytes."""
         run = self.fresh()
         run.strike(limits={"RLIMIT_FSIZE": size})
+        while run.outcome.get("reason") == "suspended" and not run.outcome["storage_error"]:
+            run.went_through()
+            run.strike(limits={"RLIMIT_FSIZE": size})
         run.failed(self.twin)
+        return run
+
+    def suspended(self) -> StruckRun:
+        """Return a run whose first process has suspended it."""
+        run = self.fresh()
+        run.strike()
+        run.went_through()
         return run

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from fisk_ai.stores.disk import Disk
 from tests.reliability.crash_states import Marked, Model, RecordingDisk, State, Synced, states
+from tests.reliability.crash_trials import TRIALS, short_form
 from tests.reliability.planted import BUGS
 from tests.reliability.simulated_disk import Faults, SimulatedDisk
-from tests.reliability.trials import BrokenPromise
+from tests.reliability.trials import BrokenPromise, tried
 from tests.reliability.workloads import RECORDERS, Recorded, check_state, distinct_torn, record, record_repair
 
 LINE = b"hello, world\n"
+CRASH_STATES, SECOND_CRASHES, _, _ = TRIALS
 Protocol = Callable[[RecordingDisk], None]
 
 
@@ -220,22 +222,11 @@ def test_the_simulated_disk_leaves_everything_that_is_enumerated() -> None:
     assert at_the_end - left == set()
 
 
-def short_form(found: Iterator[State]) -> Iterator[State]:
-    """Leave out most of the cuts within one write: each byte is cut in the long form."""
-    return (state for number, state in enumerate(found) if number % 5 == 0 or "cut at byte" not in state.why)
-
-
 @pytest.mark.slow
 def test_no_crash_of_an_agent_run_loses_or_invents_anything() -> None:
-    checked = 0
-    for name, recorder in RECORDERS.items():
-        run = recorder()
-        assert len(run.finished) == 0
-        for state in short_form(run.states()):
-            check_state(run, state)
-            checked += 1
-        assert len(run.finished) >= len(run.twin.records) - max(run.given, run.at_once), name
-    assert checked >= 10_000
+    tally = tried(CRASH_STATES, "short")
+    tally.check()
+    assert tally.cases >= 10_000
 
 
 @pytest.mark.slow
@@ -250,15 +241,9 @@ def test_other_bytes_than_nul_in_lost_blocks_are_refused_at_worst() -> None:
 @pytest.mark.slow
 def test_a_second_crash_while_a_torn_journal_is_repaired_loses_nothing() -> None:
     """What is cut is never nowhere, and what was acknowledged is never lost."""
-    first = record("W2 batches")
-    checked = 0
-    for torn in distinct_torn(first, every=130):
-        second = record_repair(torn.tree)
-        second.finished = {(records, 0) for records in range(100)}  # how runs end is the first test's
-        for state in short_form(second.states()):
-            check_state(second, state)
-            checked += 1
-    assert checked >= 2_000
+    tally = tried(SECOND_CRASHES, "short")
+    tally.check()
+    assert tally.cases >= 2_000
 
 
 def in_a_run(name: str = "W2 batches") -> None:

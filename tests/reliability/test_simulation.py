@@ -10,27 +10,27 @@ from pathlib import Path
 import pytest
 
 from tests.reliability import simulation
+from tests.reliability.crash_trials import TRIALS
 from tests.reliability.planted import BUGS
 from tests.reliability.simulation import simulate
-from tests.reliability.trials import BrokenPromise
+from tests.reliability.trials import BrokenPromise, tried
 
+_, _, JOURNALS, RUNS = TRIALS
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
 def test_a_journal_keeps_its_promises_under_faults_and_crashes() -> None:
-    struck = simulate("journal", range(5000))
-    for what in ("power cut", "sync failed", "disk is full", "no descriptors", "cut failed", "torn tail cut"):
-        assert struck[what] >= 10, f"{what} was hardly ever reached"
+    tally = tried(JOURNALS, "short")
+    tally.check()
+    assert tally.cases == 5_000
 
 
 @pytest.mark.slow
 def test_an_agents_run_keeps_its_promises_under_faults_and_crashes_and_comes_to_its_end() -> None:
-    struck = simulate("agent", range(500))
-    for what in ("power cut", "sync failed", "disk is full", "no descriptors"):
-        assert struck[what] >= 10, f"{what} was hardly ever reached"
-    for ending in ("suspended", "completed", "error", "max_iterations", "configuration_changed", "decision_needed"):
-        assert struck[f"ended: {ending}"] >= 5, f"hardly any run ended like that: {ending}"
+    tally = tried(RUNS, "short")
+    tally.check()
+    assert tally.cases == 500
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ descriptors stops, and from there into the files of its directory:
     outcome                    how it ended, as JSON
     stderr                     what it wrote there
     stdout                     of the command line
+
+In `prompt` there may be the prompt of the run.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ import gc
 import importlib
 import json
 import os
-import pkgutil
 import queue
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -37,9 +39,9 @@ from typing import Any, NoReturn, Self
 import anyio
 import msgspec
 
-import fisk_ai
 from fisk_ai.agent import events
 from fisk_ai.agent.agent import Agent, ResumeOptions
+from fisk_ai.cli.main import main as command_line
 from fisk_ai.errors import FiskError
 from fisk_ai.stores.disk import OsDisk
 from fisk_ai.stores.file import FileStore
@@ -47,7 +49,6 @@ from fisk_ai.tools.base import ToolContext
 from fisk_ai.tools.function import FunctionTool
 from tests.crash.crashing import ROOT, Driver
 from tests.crash.driver import FOLLOW_UPS, RUN, WORKLOADS, Command, DeadlyModel, NextLine, Points
-from tests.reliability.planted import BUGS
 
 PATIENCE_S = 30
 """A child that takes longer hangs: SIGALRM ends it, and its status says so."""
@@ -62,22 +63,25 @@ class Victim(Command):
     """`run` (or resume), `delete`, `cli`, or a function as `module:name`."""
     arguments: Sequence[str] = ()
     """For `cli`."""
-    prompt: str = "Count the sheep."
     strace: Sequence[str] = ()
     """Arguments of the strace that is attached to the thread of the disk, or to all threads of a `cli`."""
     limits: dict[str, int] = msgspec.field(default_factory=dict)
     """Soft limits by their names, such as RLIMIT_FSIZE."""
     user: int | None = None
-    bug: str = ""
-    """A planted bug, for tests of the tests."""
+    patience_s: int = PATIENCE_S
+    plant: str = ""
+    """A function, as `module:name`, that puts a bug into the product, for tests of the tests."""
 
 
 class Victims(Driver):
     """The process; used as `tests.crash.crashing.Driver` is."""
 
+    def __init__(self, *, command_line: bool = False) -> None:
+        self._more = ["--command-line"] if command_line else []
+
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.reliability.victims"],
+            [sys.executable, "-m", "tests.reliability.victims", *self._more],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -124,16 +128,14 @@ class OneThreadDisk(OsDisk):
 class Story(Points):
     """Tells through a pipe what a child does."""
 
-    def __init__(self, pipe: int) -> None:
-        super().__init__()
-        self._pipe = pipe
+    pipe = -1
 
     def note(self, name: str, text: str) -> None:
         notes = [(name, text)]
         if name in ("requests", "effects"):
             notes.append(("story", f"{name} {text}"))
         for note in notes:
-            os.write(self._pipe, json.dumps(note).encode() + b"\n")
+            os.write(self.pipe, json.dumps(note).encode() + b"\n")
 
     def told(self, event: events.Event) -> None:
         match event:
@@ -152,40 +154,56 @@ class Story(Points):
 def _tool(name: str, story: Story) -> FunctionTool[Any, Any]:
     def work(context: ToolContext) -> str:
         story.note("effects", f"{name} {context.idempotency_key}")
+        if name.endswith("suspends"):
+            story.control.suspend()
         if name == "fails":
             raise ValueError("as it always does")
         return f"{name} done"
 
-    return FunctionTool(work, name=name, description=f"Does {name}", parallel=name == "p")
+    return FunctionTool(work, name=name, description=f"Does {name}", parallel=name.startswith("p"))
 
 
 def state_directory(victim: Command) -> str:
     return os.path.join(victim.directory, "state", "runs")
 
 
-async def _work(victim: Victim, story: Story, store: FileStore) -> dict[str, Any]:
-    agent = Agent(
-        "scripted",
-        provider=DeadlyModel(WORKLOADS[victim.workload], story),
-        tools=[_tool(name, story) for name in ("a", "b", "c", "d", "fails", "p")],
-        store=store,
-    )
+STORY = Story()
+TOOLS = [_tool(name, STORY) for name in ("a", "b", "c", "d", "fails", "suspends", "p", "p-suspends")]
+"""Made before the forks: describing a function takes longer than a run."""
+
+
+async def _work(victim: Victim, store: FileStore) -> dict[str, Any]:
+    agent = Agent("scripted", provider=DeadlyModel(WORKLOADS[victim.workload], STORY), tools=TOOLS, store=store)
     recorded = _recorded(victim)
     if recorded is None:
         result = await agent.run(
-            victim.prompt,
+            _prompt(victim),
             checkpoint=True,
             name=RUN,
             interactive=victim.workload == "chat",
             input_source=NextLine(len(FOLLOW_UPS)),
-            on_event=story.told,
+            control=STORY.control,
+            on_event=STORY.told,
         )
     else:
         result = await agent.resume(
-            RUN, ResumeOptions(on_crash=victim.on_crash), input_source=NextLine(recorded), on_event=story.told
+            RUN,
+            ResumeOptions(on_crash=victim.on_crash),
+            input_source=NextLine(recorded),
+            control=STORY.control,
+            on_event=STORY.told,
         )
     problem = result.storage_error and str(result.storage_error)
+    if problem is None:
+        STORY.note("story", "acked end")
     return {"reason": result.reason, "answer": result.answer, "storage_error": problem}
+
+
+def _prompt(victim: Victim) -> str:
+    """Return what the run is to be about: the file `prompt` of its directory, or something short."""
+    with contextlib.suppress(FileNotFoundError), open(os.path.join(victim.directory, "prompt")) as file:
+        return file.read()
+    return "Count the sheep."
 
 
 def _recorded(victim: Victim) -> int | None:
@@ -198,35 +216,33 @@ def _recorded(victim: Victim) -> int | None:
         return None
 
 
-def _run(victim: Victim, story: Story, thread: DiskThread) -> None:
+def _run(victim: Victim, thread: DiskThread) -> None:
     store = FileStore(state_directory(victim), disk=OneThreadDisk(thread))
     try:
-        outcome = anyio.run(_work, victim, story, store)
+        outcome = anyio.run(_work, victim, store)
     except FiskError as problem:
         outcome = {"error": problem.code, "text": str(problem)}
     except Exception as problem:  # noqa: BLE001 - told, for the checks to judge
         outcome = {"escaped": f"{type(problem).__name__}: {problem}"}
-    story.note("outcome", json.dumps(outcome))
+    STORY.note("outcome", json.dumps(outcome))
 
 
-def _delete(victim: Victim, story: Story, thread: DiskThread) -> None:
+def _delete(victim: Victim, thread: DiskThread) -> None:
     outcome = {"reason": "deleted"}
     try:
         FileStore(state_directory(victim), disk=OneThreadDisk(thread)).delete(RUN)
     except FiskError as problem:
         outcome = {"error": problem.code, "text": str(problem)}
-    story.note("outcome", json.dumps(outcome))
+    STORY.note("outcome", json.dumps(outcome))
 
 
 def _command_line(victim: Victim) -> NoReturn:
-    from fisk_ai.cli.main import main
-
     sys.argv = ["fisk-ai", *victim.arguments]
-    main()
+    command_line()
 
 
 def _child(victim: Victim, ready: int, go: int, pipe: int) -> None:
-    signal.alarm(PATIENCE_S)
+    signal.alarm(victim.patience_s)
     os.chdir(victim.directory)
     _redirect()
     ctypes.CDLL(None).prctl(*_PTRACER, 0, 0, 0)
@@ -235,23 +251,30 @@ def _child(victim: Victim, ready: int, go: int, pipe: int) -> None:
     os.read(go, 1)
     for descriptor in (ready, go):
         os.close(descriptor)
-    story = Story(pipe)
-    story.begin(victim)
-    with BUGS[victim.bug]() if victim.bug else contextlib.nullcontext():
-        _restrict(victim)
-        match victim.job, thread:
-            case "run", DiskThread():
-                _run(victim, story, thread)
-            case "delete", DiskThread():
-                _delete(victim, story, thread)
-            case "cli", _:
-                _command_line(victim)
-            case _:
-                module, _, name = victim.job.partition(":")
-                story.note("outcome", json.dumps(getattr(importlib.import_module(module), name)(victim)))
+    STORY.pipe = pipe
+    STORY.begin(victim)
+    if victim.plant:
+        _named(victim.plant)()
+    _restrict(victim)
+    match victim.job, thread:
+        case "run", DiskThread():
+            _run(victim, thread)
+        case "delete", DiskThread():
+            _delete(victim, thread)
+        case "cli", _:
+            _command_line(victim)
+        case _:
+            STORY.note("outcome", json.dumps(_named(victim.job)(victim)))
+
+
+def _named(function: str) -> Callable[..., Any]:
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
 
 
 def _redirect() -> None:
+    """Let stdout and stderr be files here, and stdin empty."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(descriptor, number)
@@ -333,17 +356,41 @@ def _write_down(directory: str, notes: bytes) -> None:
         file.writelines(files["story"])
 
 
-def _load_all() -> None:
-    """Import what would take time in each child, or could not be imported by it."""
-    for module in pkgutil.walk_packages(fisk_ai.__path__, "fisk_ai."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    anyio.run(anyio.sleep, 0)
-    gc.freeze()
+def _warm_up() -> None:
+    """Import what the command line needs, by running it: it takes time in each child, or is closed to another user."""
+    from fisk_ai.cli import terminal
+    from fisk_ai.cli.commands import run_command_line
+
+    agent = {
+        "llm": {"provider": "scripted", "script": "script.yaml"},
+        "tools": {"commands": [{"name": "a", "description": "a", "argv": ["true"]}]},
+    }
+    commands = [["run", "go", "--checkpoint", "--name", "r"], ["session", "ls"], ["session", "show", "r"]]
+    commands += [["session", "verify", "r"], ["run", "--resume", "r"]]
+    kept = [os.dup(number) for number in range(3)]
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
+        _redirect()
+        for name, content in (("agent.yaml", agent), ("script.yaml", [{"calls": [{"name": "a"}]}, {"text": "Done."}])):
+            with open(name, "w", encoding="utf-8") as file:
+                json.dump(content, file)
+        for arguments in commands:
+            run_command_line([*arguments, "--state-dir", "state"])
+            terminal.flush()
+            terminal.stdout.release()
+            sys.stdout = sys.__stdout__
+        os.chdir(ROOT)
+    for number, original in enumerate(kept):
+        os.dup2(original, number)
+        os.close(original)
 
 
 def main() -> None:
-    _load_all()
+    if "--command-line" in sys.argv:
+        _warm_up()
+    anyio.run(anyio.sleep, 0)
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin.buffer:
         print(_struck(msgspec.json.decode(line, type=Victim)), flush=True)
 

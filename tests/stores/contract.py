@@ -173,6 +173,13 @@ class StoreContract:
         assert store.list() == []
         assert list(store.run_ids()) == []
 
+    def test_an_absent_run_is_absent_beside_others(self, store: Store) -> None:
+        store.create(RUN_ID, meta()).close()
+        for action in (store.open, store.load, store.info, store.delete):
+            with pytest.raises(RunNotFound):
+                action("absent")
+        assert list(store.run_ids()) == [RUN_ID]
+
     @pytest.mark.parametrize("run_id", REFUSED_IDS)
     def test_ids_that_could_lead_elsewhere_are_refused_everywhere(self, store: Store, run_id: str) -> None:
         actions: list[Callable[[str], object]] = [
@@ -366,6 +373,15 @@ class StoreContract:
             journal.append(ended())
         assert journal.last_seq == 1
         journal.close()
+
+    def test_a_run_that_was_taken_away_is_not_repaired(self, bench: Bench, store: Store) -> None:
+        bench.put(RUN_ID, journal_bytes([meta()]) + b"{torn")
+        journal = store.open(RUN_ID)
+        bench.steal(journal)
+        with pytest.raises(JournalLost):
+            journal.repair()
+        journal.close()
+        assert bench.torn(RUN_ID) == b""
 
     def test_encoded_payloads_are_appended_as_they_are(self, store: Store) -> None:
         payload = encode_payload(ended("error", "why"))[:-1] + b',"later":[1]}'

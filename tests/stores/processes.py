@@ -41,13 +41,13 @@ class Child:
                 os.write(answer, text.encode()[:60_000])
             os._exit(0)
 
-    def result(self) -> str:
+    def result(self, limit_s: float = LIMIT_S) -> str:
         """Wait for the end; raises AssertionError with the child's traceback, or if it takes too long."""
-        ready, _, _ = select.select([self._answer], [], [], LIMIT_S)
+        ready, _, _ = select.select([self._answer], [], [], limit_s)
         if not ready:
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        text = os.read(self._answer, 65536).decode() or f"killed after {LIMIT_S} s"
+        text = os.read(self._answer, 65536).decode() or f"killed after {limit_s} s"
         os.close(self._answer)
         assert text.startswith("ok "), text
         return text.removeprefix("ok ")

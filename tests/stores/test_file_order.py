@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import sys
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import pytest
 
 from fisk_ai.errors import FiskError, JournalFailed, JournalLost, NotPermitted, RunExists, StoreError
 from fisk_ai.stores import FileStore
+from fisk_ai.stores import disk as system
+from fisk_ai.stores.disk import OsDisk
 from tests.stores.faults import FastDisk, Fault, FaultyDisk
 from tests.strategies import MOMENT, RUN_ID, answer, ended, journal_bytes, lines_of, meta, result, sequenced, turn
 
@@ -124,6 +127,75 @@ def test_a_missing_newline_is_durable_before_the_next_record(
             ("sync", name),
         ]
     assert bytes_of(directory) == b"".join(LINES[:3])
+
+
+def test_a_name_is_emptied_durably_before_it_is_used_again(store: FileStore, disk: FaultyDisk, directory: Path) -> None:
+    plant(directory, LINES[0][:20])
+    disk.log.clear()
+    store.create(RUN_ID, meta()).close()
+    assert disk.operations("write", "sync", "truncate")[1:] == [
+        ("write", f"{RUN_ID}.torn"),
+        ("sync", f"{RUN_ID}.torn"),
+        ("sync", f"{directory}/"),
+        ("truncate", f"{RUN_ID}.json"),
+        ("sync", f"{RUN_ID}.json"),
+        ("write", f"{RUN_ID}.json"),
+        ("sync", f"{RUN_ID}.json"),
+        ("sync", f"{directory}/"),
+    ]
+
+
+def test_a_copy_is_synced_before_it_has_its_name_and_with_its_name(
+    store: FileStore, disk: FaultyDisk, directory: Path
+) -> None:
+    directory.mkdir(parents=True, mode=0o700)
+    store.adopt(RUN_ID, LINES[:2])
+    order = disk.operations("create_file", "write", "sync", "rename")
+    assert order[order.index(("create_file", f"{RUN_ID}.part")) :] == [
+        ("create_file", f"{RUN_ID}.part"),
+        *[("write", f"{RUN_ID}.part")] * 2,
+        ("sync", f"{RUN_ID}.part"),
+        ("rename", f"{RUN_ID}.json"),
+        ("sync", f"{directory}/"),
+    ]
+
+
+def test_a_copy_that_somebody_died_in_is_begun_anew(store: FileStore, directory: Path) -> None:
+    plant(directory, LINES[0]).rename(directory / f"{RUN_ID}.part")
+    store.adopt(RUN_ID, LINES[:2])
+    assert bytes_of(directory) == b"".join(LINES[:2])
+    assert bytes_of(directory, ".part") == b""
+
+
+def test_the_disk_asks_the_system_for_what_it_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: asked.append("fsync"))
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: asked.append(f"fadvise {arguments[1:]}"), raising=False)
+    monkeypatch.setattr(os, "POSIX_FADV_DONTNEED", 4, raising=False)
+    monkeypatch.setattr(system, "_F_FULLFSYNC", None)
+    with (tmp_path / "file").open("wb") as file:
+        OsDisk().sync(file.fileno())
+        OsDisk().drop_cache(file.fileno())
+    assert asked == ["fsync", "fadvise (0, 0, 4)"]
+
+
+def test_a_sync_goes_through_the_drives_cache_where_the_system_knows_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(system, "_F_FULLFSYNC", 51)
+    monkeypatch.setattr(fcntl, "fcntl", lambda _descriptor, operation: asked.append(operation))
+    with (tmp_path / "file").open("wb") as file:
+        OsDisk().sync(file.fileno())
+    assert asked == [51]
+
+
+def test_what_the_system_takes_in_parts_is_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(data)[:7]))
+    with (tmp_path / "file").open("wb") as file:
+        OsDisk().write(file.fileno(), LINES[0])
+    assert (tmp_path / "file").read_bytes() == LINES[0]
 
 
 def test_a_refused_open_changes_no_byte(store: FileStore, disk: FaultyDisk, directory: Path) -> None:
@@ -386,6 +458,11 @@ def test_what_was_taken_away_is_noticed(tmp_path: Path) -> None:
         (directory / f"{RUN_ID}.json").rename(directory / "away")
         (directory / f"{RUN_ID}.json").write_bytes(b"")
 
+    def replace_by_copy(directory: Path) -> None:
+        data = (directory / f"{RUN_ID}.json").read_bytes()
+        replace_file(directory)
+        (directory / f"{RUN_ID}.json").write_bytes(data)
+
     def replace_directory(directory: Path) -> None:
         directory.rename(directory.parent / "away")
         directory.mkdir()
@@ -398,6 +475,9 @@ def test_what_was_taken_away_is_noticed(tmp_path: Path) -> None:
     ways: dict[str, Callable[[Path], object]] = {
         "file removed": lambda directory: (directory / f"{RUN_ID}.json").unlink(),
         "file replaced": replace_file,
+        "file replaced by its copy": replace_by_copy,
+        "file written to": lambda directory: os.truncate(directory / f"{RUN_ID}.json", 10_000),
+        "file cut": lambda directory: os.truncate(directory / f"{RUN_ID}.json", 10),
         "lock removed": lambda directory: (directory / f"{RUN_ID}.lock").unlink(),
         "directory renamed": lambda directory: directory.rename(directory.parent / "away"),
         "directory replaced": replace_directory,

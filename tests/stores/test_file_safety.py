@@ -274,6 +274,19 @@ def test_a_place_that_takes_nothing_is_not_permitted(directory: Path, operation:
     assert str(directory) in str(caught.value)
 
 
+def test_a_link_that_appears_where_a_directory_is_made_is_not_followed(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+
+    class LinkedMeanwhile(OsDisk):
+        def make_directory(self, parent: int, name: str) -> int:
+            os.symlink(tmp_path / "elsewhere", name, dir_fd=parent)
+            return super().make_directory(parent, name)
+
+    with pytest.raises(NotPermitted):
+        FileStore(str(directory), disk=LinkedMeanwhile()).create(RUN_ID, meta())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 @pytest.mark.parametrize("run_id", REFUSED_IDS)
 def test_ids_are_refused_before_the_disk_is_touched(store: FileStore, disk: FaultyDisk, run_id: str) -> None:
     actions: list[Callable[[str], object]] = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fisk_ai.errors import ConfigError, JournalCorrupt, JournalFailed, RunExists
+from fisk_ai.errors import ConfigError, JournalCorrupt, JournalFailed, NothingRecorded, RunExists
 from fisk_ai.records import Record, resume_mark
 from fisk_ai.stores.file import FileStore
 from fisk_ai.stores.fork import fork
@@ -47,6 +47,14 @@ def test_a_part_of_a_run_ends_in_suspended_and_nothing_of_it_is_in_doubt(at: int
     assert store.info("copy").status == "suspended"
     assert state.forked_from is not None
     assert (state.forked_from.run_id, state.forked_from.seq) == (ORIGIN, at)
+
+
+def test_nothing_is_forked_from_a_run_that_never_began() -> None:
+    store = MemoryStore()
+    store.put_bytes(ORIGIN, b'{"seq":1,')
+    with pytest.raises(NothingRecorded):
+        fork(store, ORIGIN, "copy")
+    assert store.run_ids() == [ORIGIN]
 
 
 def test_damage_behind_the_point_does_not_matter_and_before_it_does() -> None:

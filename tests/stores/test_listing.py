@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -141,23 +142,29 @@ def test_reading_is_bounded(store: FileStore, disk: FaultyDisk, directory: Path)
 def test_bad_files_are_shown_with_a_reason_and_hide_nobody(
     store: FileStore, directory: Path, middle: list[Record]
 ) -> None:
-    records = [meta(), *middle, answer(), ended("completed")]
-    lines = lines_of(records)
-    body = b"".join(lines)
+    def flipped(data: bytes) -> bytes:
+        return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
+
+    ways: dict[str, Callable[[list[bytes]], bytes]] = {
+        "first-line": lambda lines: b"".join([b"{oops\n", *lines[1:]]),
+        "last-line": lambda lines: b"".join(lines)[:-10] + b"\n",
+        "last-bit": lambda lines: flipped(b"".join(lines)),
+        "swapped": lambda lines: b"".join([*lines[:-2], lines[-1], lines[-2]]),
+        "lost": lambda lines: b"".join([*lines[:-2], lines[-1]]),
+        "next-to-last": lambda lines: b"".join([*lines[:-2], b"{oops\n", lines[-1]]),
+        "headless": lambda lines: b"".join(lines[1:]),
+        "binary": lambda _lines: os.urandom(3000),
+    }
+    for run_id, damaged in ways.items():
+        plant(directory, damaged(lines_of([meta(run_id), *middle, answer(), ended("completed")])), run_id)
+    newer = foreign_lines(meta("newer", version=3, checksums=False), *middle, answer())
     for run_id, data in {
         "good": journal_bytes([meta("good"), *middle, ended()]),
         "empty": b"",
-        "begun": lines[0][:-5],
+        "begun": lines_of([meta("begun")])[0][:-5],
         "nul": bytes(2000),
-        "newer": foreign_lines(meta("newer", version=3, checksums=False))[0] + b"".join(lines[1:]),
-        "first-line": b"{oops\n" + b"".join(lines[1:]),
-        "last-line": body[:-10] + b"\n",
-        "last-bit": body[:-40] + bytes([body[-40] ^ 1]) + body[-39:],
-        "swapped": b"".join([*lines[:-2], lines[-1], lines[-2]]),
-        "lost": b"".join([*lines[:-2], lines[-1]]),
+        "newer": b"".join(newer),
         "other": journal_bytes([meta("somebody"), ended()]),
-        "headless": b"".join(lines[1:]),
-        "binary": os.urandom(3000),
     }.items():
         plant(directory, data, run_id)
     found = {info.run_id: info for info in store.list()}
@@ -165,9 +172,10 @@ def test_bad_files_are_shown_with_a_reason_and_hide_nobody(
     assert {found[name].reason for name in ("empty", "begun", "nul")} == {"empty: nothing was recorded"}
     assert found["newer"].reason == "newer: version 3"
     assert found["other"].reason == "damaged: meta names somebody"
-    for name in ("first-line", "last-line", "last-bit", "swapped", "lost", "headless", "binary"):
+    for name in ways:
         reason = found[name].reason or ""
         assert reason.startswith(("damaged: ", "empty: ")), name
+        assert "meta names" not in reason
     assert {info.status for name, info in found.items() if name != "good"} == {"unreadable"}
     assert found["good"] in store.list()
 

@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -171,8 +172,9 @@ def test_a_fork_in_the_middle_of_an_append_does_not_hang(store: FileStore) -> No
     ids=["empty", "rubbish", "foreign pid", "dead pid", "huge pid", "negative", "text", "nested", "binary", "long"],
 )
 def test_what_a_lock_file_says_never_keeps_a_run_from_being_opened(
-    store: FileStore, directory: Path, run: str, content: bytes
+    store: FileStore, directory: Path, run: str, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fisk_ai.stores.lock.NAMING_S", 0.3)
     path = directory / f"{run}.lock"
     path.write_bytes(content)
     assert store.info(run).status == "interrupted"
@@ -202,6 +204,42 @@ def test_a_lock_file_removed_by_hand_lets_a_second_one_in_and_stops_the_first(
         second.append(ended())
     first.close()
     assert store.load(run).last_seq == 2
+
+
+def test_a_lock_file_that_was_removed_meanwhile_is_not_the_lock(directory: Path, run: str) -> None:
+    """Whoever waited for it gets the one that stands at its name now, or nobody else could tell."""
+
+    class RemovedMeanwhile(FastDisk):
+        removed = 0
+
+        def lock(self, descriptor: int, *, shared: bool = False) -> bool:
+            if not self.removed:
+                self.removed = 1
+                (directory / f"{run}.lock").unlink()
+            return super().lock(descriptor, shared=shared)
+
+    with FileStore(str(directory), disk=RemovedMeanwhile()).open(run) as journal:
+        journal.ensure_held()
+        with pytest.raises(RunLocked):
+            FileStore(str(directory), disk=FastDisk()).open(run)
+
+
+def test_a_lock_that_is_held_for_an_instant_is_waited_for(directory: Path, run: str) -> None:
+    class Busy(FastDisk):
+        asked = 0
+
+        def lock(self, descriptor: int, *, shared: bool = False) -> bool:
+            self.asked += 1
+            return self.asked > 2 and super().lock(descriptor, shared=shared)
+
+    FileStore(str(directory), disk=Busy()).open(run).close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a lock can only be taken, not asked for")
+def test_looking_asks_for_the_lock_and_does_not_take_it(store: FileStore, disk: FaultyDisk, run: str) -> None:
+    disk.log.clear()
+    assert [info.status for info in store.list()] == [store.info(run).status] == ["interrupted"]
+    assert disk.operations("lock") == []
 
 
 @pytest.mark.parametrize("problem", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EIO, errno.EPERM])

@@ -126,16 +126,12 @@ class OsDisk:
             os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
         except FileExistsError:
             return os.open(name, flags, dir_fd=parent)
-        descriptor = os.open(name, flags, dir_fd=parent)
-        os.fchmod(descriptor, DIRECTORY_MODE)  # the umask may have taken bits away
-        return descriptor
+        return _with_mode(os.open(name, flags, dir_fd=parent), DIRECTORY_MODE)
 
     def create_file(self, directory: int, name: str) -> int:
         """Create (mode 0600) and open a file."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
-        os.fchmod(descriptor, FILE_MODE)  # the umask may have taken bits away
-        return descriptor
+        return _with_mode(os.open(name, flags, FILE_MODE, dir_fd=directory), FILE_MODE)
 
     def open_file(self, directory: int, name: str, *, writable: bool = False) -> int:
         """Open an existing file."""
@@ -251,6 +247,16 @@ class OsDisk:
         except OSError as problem:
             if problem.errno == errno.EBADF:
                 raise  # not a report of the disk's, but a mistake of ours
+
+
+def _with_mode(descriptor: int, mode: int) -> int:
+    """Give back permission bits that the umask may have taken away; what can't be given them doesn't stay open."""
+    try:
+        os.fchmod(descriptor, mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _facts(status: os.stat_result) -> FileFacts:

@@ -80,10 +80,13 @@ class RunLock:
                 with contextlib.suppress(OSError):  # the note is for messages only; the lock goes with the descriptor
                     self._disk.overwrite(self._descriptor, b"")
         finally:
-            with _forks_wait:
+            _forks_wait.acquire()  # `with` needs memory: without any, the lock would be kept for good
+            try:
                 self._disk.close(self._descriptor)
                 self._descriptor = None
                 _held.discard(self)
+            finally:
+                _forks_wait.release()
 
     def put_mode_right(self) -> None:
         """Take access to the lock file away from everybody else."""
@@ -109,7 +112,12 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
     while True:
         with _forks_wait:
             descriptor = _open(disk, directory, name, path)
-            _taking[id(disk), descriptor] = disk
+            try:
+                taking = id(disk), descriptor
+                _taking[taking] = disk
+            except BaseException:
+                disk.close(descriptor)
+                raise
         lock: RunLock | None = None
         try:
             if not disk.lock(descriptor):
@@ -119,7 +127,7 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
                 _note_holder(disk, descriptor)
                 with _forks_wait:
                     lock = RunLock(disk, descriptor, directory, name)
-                    del _taking[id(disk), descriptor]
+                    del _taking[taking]
                 return lock
         except OSError as problem:
             raise StoreError(
@@ -129,7 +137,7 @@ def acquire(disk: Disk, directory: int, name: str, run_id: str, path: str) -> Ru
         finally:
             if lock is None:
                 with _forks_wait:
-                    del _taking[id(disk), descriptor]
+                    del _taking[taking]
                     disk.close(descriptor)
         time.sleep(_PAUSE_S)
 
