@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fisk_ai.ids import new_run_id
     from fisk_ai.messages import Call, ImageBlock, ImageSource, Message, TextBlock, tool_result, user_text
     from fisk_ai.providers import open_provider
-    from fisk_ai.providers.base import Provider
+    from fisk_ai.providers.base import ModelOptions, Provider
     from fisk_ai.providers.retry import RetryPolicy
     from fisk_ai.providers.scripted import ScriptedProvider
     from fisk_ai.records import (
@@ -120,7 +120,10 @@ _HOMES = {
         "user_text",
     ),
     "fisk_ai.providers": ("open_provider",),
-    "fisk_ai.providers.base": ("Provider",),
+    "fisk_ai.providers.base": (
+        "ModelOptions",
+        "Provider",
+    ),
     "fisk_ai.providers.retry": ("RetryPolicy",),
     "fisk_ai.providers.scripted": ("ScriptedProvider",),
     "fisk_ai.records": (
@@ -182,6 +185,7 @@ __all__ = [
     "Message",
     "MetaRecord",
     "ModelCalled",
+    "ModelOptions",
     "ModelRetried",
     "Noticed",
     "OnEvent",

@@ -37,6 +37,7 @@ Messages say what happened, why, and what to do. They carry no secrets and no pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import ClassVar
 
 
@@ -404,16 +405,34 @@ class ToolSetupError(FiskError):
 class ProviderError(FiskError):
     """A model call failed.
 
-    `retryable` says whether the same request may succeed later; `retry_after_s` is how many seconds the API asked to
-    wait. The retry policy reads both; what leaves it has failed for good.
+    `retryable` says whether the same request may succeed soon; `retry_after_s` is how many seconds the API asked to
+    wait. `rate_limited` says that the API takes no more requests for now, and `resume_at` from when on it does, where
+    it said so: a stored run is suspended until then. `may_be_paid` says whether the model may have worked all the
+    same. The retry policy reads and completes them; what leaves it has failed for good.
     """
 
     code = "provider"
 
-    def __init__(self, message: str, *, retryable: bool = False, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+        rate_limited: bool = False,
+        may_be_paid: bool = True,
+    ) -> None:
         self.retryable = retryable
         self.retry_after_s = retry_after_s
+        self.rate_limited = rate_limited
+        self.resume_at: datetime | None = None
+        self.may_be_paid = may_be_paid
         super().__init__(message)
+
+    @property
+    def is_context_overflow(self) -> bool:
+        """True if the conversation no longer fits the model."""
+        return False
 
 
 class ProviderUnreachable(ProviderError):
@@ -423,7 +442,11 @@ class ProviderUnreachable(ProviderError):
 
     def __init__(self, message: str, *, retryable: bool = False, sent: bool = True) -> None:
         self.sent = sent
-        super().__init__(message, retryable=retryable)
+        super().__init__(message, retryable=retryable, may_be_paid=sent)
+
+
+CONTEXT_OVERFLOW = "context_overflow"
+"""The `kind` of a refusal because the conversation no longer fits the model, whatever the API calls it."""
 
 
 class ProviderRefused(ProviderError):
@@ -439,10 +462,23 @@ class ProviderRefused(ProviderError):
         kind: str | None = None,
         retryable: bool = False,
         retry_after_s: float | None = None,
+        rate_limited: bool = False,
+        may_be_paid: bool = False,
     ) -> None:
         self.status = status
         self.kind = kind
-        super().__init__(message, retryable=retryable, retry_after_s=retry_after_s)
+        super().__init__(
+            message,
+            retryable=retryable,
+            retry_after_s=retry_after_s,
+            rate_limited=rate_limited,
+            may_be_paid=may_be_paid,
+        )
+
+    @property
+    def is_context_overflow(self) -> bool:
+        """True if the conversation no longer fits the model."""
+        return self.kind == CONTEXT_OVERFLOW
 
 
 class InvalidReply(ProviderError):

@@ -5,6 +5,7 @@ An id becomes part of a path or a subject, so it is checked here before anything
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import threading
@@ -17,7 +18,7 @@ _STORED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 _RANDOM_BITS = 80
 
-_last_lock = threading.Lock()
+_last_lock = threading.RLock()
 _last = 0
 
 
@@ -50,3 +51,13 @@ def new_run_id() -> str:
         _last = fresh if fresh >> _RANDOM_BITS > _last >> _RANDOM_BITS else _last + 1
         value = _last
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+def _begin_anew() -> None:
+    """In a forked child: count on from nothing, or children would make the same ids as each other and their parent."""
+    global _last
+    _last = 0
+    _last_lock.release()
+
+
+os.register_at_fork(before=_last_lock.acquire, after_in_parent=_last_lock.release, after_in_child=_begin_anew)

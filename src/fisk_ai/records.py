@@ -20,6 +20,7 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 """A number of tokens; a negative one would stretch a budget."""
 
 MAX_TERMINAL_MESSAGE_BYTES = 4096
+MAX_REQUEST_ID_CHARACTERS = 200
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,6 +95,8 @@ class AssistantRecord(Payload, frozen=True, kw_only=True):
     cache_create_tokens: Count = 0
     duration_ms: int | None = None
     response_id: str | None = None
+    request_id: str | None = None
+    """What the API's support asks for; at most 200 characters."""
     parallel: tuple[int, ...] = ()
     """Positions of the calls that are run side by side."""
     unusable: tuple[int, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,14 @@ import msgspec
 import pytest
 
 from fisk_ai.agent import events
+from fisk_ai.agent.agent import Agent
 from fisk_ai.agent.decide import Budget
 from fisk_ai.agent.input import EndOfChat
 from fisk_ai.errors import ConfigError, DeadEnd
-from fisk_ai.records import AssistantRecord, ToolResultRecord, UserRecord
+from fisk_ai.providers.base import ModelRequest, OnDelta, Reply
+from fisk_ai.providers.scripted import ScriptedProvider
+from fisk_ai.records import MAX_REQUEST_ID_CHARACTERS, AssistantRecord, ToolResultRecord, UserRecord
+from fisk_ai.stores.memory import MemoryStore
 from tests.agent.bench import (
     ANSWER,
     Bench,
@@ -58,6 +63,24 @@ async def test_a_turn_that_can_not_be_continued_is_an_error_and_a_dead_end(
     with pytest.raises(DeadEnd, match="fork"):
         await stage.resume()
     assert (stage.bytes, len(stage.requests)) == (before, 1)
+
+
+async def test_the_api_s_own_words_for_a_refusal_are_in_the_end_record() -> None:
+    class Refusing(ScriptedProvider):
+        async def complete(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
+            note = f"cyber: {'x' * 300}"
+            return replace(await super().complete(request, on_delta), stop_note=note, request_id="r\ud800" * 300)
+
+    store = MemoryStore()
+    provider = Refusing([{"text": "No.", "stop_reason": "refusal"}])
+    result = await Agent("scripted", provider=provider, store=store).run("go", checkpoint=True, name="r")
+    assert result.message == f"the model refused to go on (cyber: {'x' * 300})"
+    state = store.load("r")
+    assert state.terminal is not None
+    assert state.terminal.message == result.message
+    with store.open("r") as journal:
+        [turn] = [each.record for each in journal.records() if isinstance(each.record, AssistantRecord)]
+    assert turn.request_id == "r\ufffd" * (MAX_REQUEST_ID_CHARACTERS // 2)
 
 
 async def test_a_dead_end_gets_the_end_record_that_a_crash_kept_from_it(tmp_path: Path, effects: Effects) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from fisk_ai.agent.agent import Agent
 from fisk_ai.agent.guard import OUTCOME_UNKNOWN, check_resume
 from fisk_ai.errors import AlreadyCompleted, ConfigurationChanged, DeadEnd, DecisionNeeded, UnsupportedFormat
 from fisk_ai.fingerprint import make_fingerprint, tool_hashes
 from fisk_ai.folding import RunState, fold
 from fisk_ai.messages import tool_result
+from fisk_ai.providers.base import ModelOptions
+from fisk_ai.providers.scripted import ScriptedProvider
 from fisk_ai.records import (
     AssistantRecord,
     Fingerprint,
@@ -49,6 +52,19 @@ class Stub:
 
 
 A, B = Stub("a"), Stub("b")
+SEARCH: Mapping[str, Any] = {"type": "web_search", "name": "search", "max_uses": 3}
+
+
+def look() -> str:
+    """Look."""
+    return "all quiet"
+
+
+def served(tools: Mapping[str, Stub], *definitions: Mapping[str, Any]) -> Fingerprint:
+    """The fingerprint of an agent with tools on the provider's side, too."""
+    options = ModelOptions(server_tools=tuple(definitions))
+    agent = Agent("claude-sonnet-5", provider=ScriptedProvider([]), tools=tools.values(), model_options=options)
+    return prints(*tools.values(), tools=agent.fingerprint.tools)
 
 
 def prints(*tools: Stub, **changed: Any) -> Fingerprint:
@@ -61,7 +77,7 @@ def prints(*tools: Stub, **changed: Any) -> Fingerprint:
         "max_iterations": 10,
     }
     hashes = {tool.name: tool_hashes(tool.description, tool.parameters, tool.identity) for tool in tools or (A, B)}
-    return make_fingerprint(tools=hashes, **(values | changed))
+    return make_fingerprint(**({"tools": hashes} | values | changed))
 
 
 def turn(*names: str, stop_reason: str = "tool_use", **more: Any) -> AssistantRecord:
@@ -134,6 +150,30 @@ def test_changed_tools_are_named_with_what_changed(tools: tuple[Stub, ...], word
     problem = refusal(state_of(), prints(*tools))
     assert problem.fields == ("tools",)
     assert problem.changes == (words,)
+
+
+@pytest.mark.parametrize(
+    ("definitions", "words"),
+    [
+        ([], "tools removed: search"),
+        ([{"type": "web_search", "name": "search", "max_uses": 4}], "tools changed: search (command)"),
+        ([SEARCH, {"type": "mcp_toolset"}, {"type": "mcp_toolset"}], "tools added: mcp_toolset, mcp_toolset 2"),
+    ],
+)
+def test_tools_of_the_providers_side_are_named_as_the_others_are(
+    definitions: Sequence[Mapping[str, Any]], words: str
+) -> None:
+    problem = refusal(state_of(stored=served(TOOLS, SEARCH)), served(TOOLS, *definitions))
+    assert (problem.fields, problem.changes) == (("tools",), (words,))
+
+
+def test_no_tools_of_the_providers_side_leave_the_fingerprint_as_it_was_before_there_were_any() -> None:
+    agent = Agent("m", provider=ScriptedProvider([]), tools=[look], model_options=ModelOptions(cache=False))
+    tool = agent.tools["look"]
+    hashes = {"look": tool_hashes(tool.description, tool.parameters, tool.identity)}
+    assert agent.fingerprint == make_fingerprint(
+        provider="scripted", model="m", system_prompt="", tools=hashes, max_tokens=200_000, max_iterations=50
+    )
 
 
 @pytest.mark.parametrize("tools", [(B, A), (replace(A, on_crash="ask"), replace(B, timeout_s=1.0))])
@@ -270,6 +310,16 @@ def test_a_call_that_can_never_have_run_is_not_in_doubt(more: dict[str, Any]) ->
 @pytest.mark.parametrize("tools", [(A, B), (A, B, Stub("gone", "ask"))])
 def test_a_call_of_a_tool_that_never_was_is_not_in_doubt(tools: tuple[Stub, ...]) -> None:
     assert doubt(state_of(turn("gone")), *tools) == {}
+
+
+def test_a_call_that_names_a_tool_of_the_providers_side_never_ran_here() -> None:
+    both = served({"a": A}, {"type": "web_search", "name": "search"})
+    state = state_of(turn("search"), stored=both)
+    assert dict(check_resume(state, both, {"a": A}, on_crash="ask").doubt) == {}
+    # Unless it was one of ours when the call was made.
+    ours = prints(A, Stub("search"))
+    passage = check_resume(state_of(turn("search"), stored=ours), both, {"a": A}, force=True)
+    assert dict(passage.doubt) == {"call_0": OUTCOME_UNKNOWN}
 
 
 def test_a_call_with_arguments_that_its_tool_refuses_is_not_in_doubt() -> None:

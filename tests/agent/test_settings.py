@@ -8,9 +8,12 @@ import pytest
 
 from fisk_ai.agent.agent import Agent, ResumeOptions
 from fisk_ai.errors import ConfigError, ToolSetupError
+from fisk_ai.fingerprint import tool_hashes
+from fisk_ai.providers.base import ModelOptions
 from fisk_ai.providers.scripted import ScriptedProvider
 from fisk_ai.stores.memory import MemoryStore
 from tests.agent.bench import ANSWER
+from tests.providers.strict_server import KEY, StrictServer
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +30,7 @@ def make(**settings: Any) -> Agent:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"provider": "anthropics"}, ["unknown provider 'anthropics'", "anthropic, openai, scripted"]),
+        ({"provider": "anthropics"}, ["unknown provider 'anthropics'", "anthropic, openai, pydantic-ai, scripted"]),
         ({"max_output_tokens": 0}, ["max_output_tokens is a positive whole number, not 0"]),
         ({"max_output_tokens": 1.5}, ["max_output_tokens"]),
         ({"thinking_mode": "on"}, ["thinking_mode is off, adaptive or budget:<n> (tokens), not 'on'"]),
@@ -66,6 +69,49 @@ def test_what_is_no_tool_is_refused(item: Any) -> None:
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ToolSetupError, match="two tools are named 'look'"):
         make(tools=[look, look])
+
+
+def served(*definitions: Any) -> ModelOptions:
+    return ModelOptions(server_tools=definitions)
+
+
+def test_tools_of_the_providers_side_are_part_of_the_fingerprint() -> None:
+    options = served({"type": "search_1", "name": "search"}, {"type": "mcp_toolset"}, {"type": "mcp_toolset"})
+    hashed = make(tools=[look], model_options=options).fingerprint
+    assert hashed.tools is not None
+    assert list(hashed.tools) == ["look", "mcp_toolset", "mcp_toolset 2", "search"]
+    assert hashed.tools["search"] == tool_hashes("", {}, {"name": "search", "type": "search_1"})
+    assert hashed.tools_hash != make(tools=[look]).fingerprint.tools_hash
+
+
+@pytest.mark.parametrize(
+    ("definitions", "words"),
+    [
+        ([{"type": "custom", "name": "look"}], ["server tool 'look' has the name of another tool"]),
+        ([{"type": "a", "name": "x"}, {"type": "b", "name": "x"}], ["server tool 'x' has the name of another tool"]),
+        ([{"name": "x"}, {"type": " "}, {"type": "a", "n": float("nan")}], ["at least `type`"] * 3),
+        ([{"type": "a", "n": {1}}, {"type": "a", "n": "\ud800"}], ["plain JSON values"] * 2),
+    ],
+)
+def test_tools_of_the_providers_side_that_cannot_be_are_refused(definitions: list[Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make(tools=[look], model_options=served(*definitions))
+    assert len(refused.value.problems) == len(words)
+    assert all(word in problem for word, problem in zip(words, refused.value.problems, strict=True))
+
+
+async def test_a_provider_given_by_its_name_is_opened_with_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    search = {"type": "web_search_20260209", "name": "web_search"}
+    options = ModelOptions(cache=False, service_tier="standard_only", betas=("one", "two"), server_tools=(search,))
+    with StrictServer([{"text": "Done."}]) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        agent = Agent("m", model_options=options, store=MemoryStore())
+        assert (await agent.run("go")).answer == "Done."
+        [request] = server.requests
+    assert request.headers["anthropic-beta"] == "one,two"
+    assert (request.json["tools"], request.json["service_tier"]) == ([search], "standard_only")
+    assert "cache_control" not in request.json
 
 
 async def test_a_name_without_a_checkpoint_is_refused() -> None:

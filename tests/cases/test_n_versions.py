@@ -219,7 +219,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
     "meta": ("interactive", "forked_from", "checksums"),
     "assistant": (
         *("format", "stop_reason", "in_tokens", "out_tokens", "cache_read_tokens", "cache_create_tokens"),
-        *("duration_ms", "response_id", "parallel", "unusable"),
+        *("duration_ms", "response_id", "request_id", "parallel", "unusable"),
     ),
     "tool_result": ("name", "duration_ms", "remote"),
     "terminal": ("message", "waiting", "fingerprint"),

@@ -7,11 +7,13 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fisk_ai.agent.events import ModelRetried, OrphanFound
 from fisk_ai.cli.live import Live
 from fisk_ai.cli.places import Place
+from fisk_ai.fingerprint import tool_hashes
 from fisk_ai.folding import Counters
 from fisk_ai.reports.summary import _used
 
@@ -246,6 +248,39 @@ def test_info_of_an_agent_with_nothing_says_none_and_never_shows_a_key(
     assert "tools:     none\n" in shown
     assert "key:       MY_KEY is set\n" in shown
     assert "canary" not in shown + inline("info", "--json").text
+
+
+def test_info_shows_what_the_model_is_asked_for_and_hashes_of_tools_on_its_side(bench: Bench, inline: Inline) -> None:
+    search = {"type": "web_search_20260209", "name": "web_search", "token": "canary", "max_uses": 3}
+    bench.agent(
+        [],
+        provider="anthropic",
+        model="m",
+        script=None,
+        cache=False,
+        service_tier="standard_only",
+        betas=["one", "two"],
+        server_tools=[search, {"type": "mcp_toolset"}],
+    )
+    shown = inline("info").text
+    data = inline("info", "--json").data
+    assert "options:   cache off, service tier standard_only, beta one, beta two\n" in shown
+    assert "tools:     1 and 2 on the provider's side with hash " in shown
+    assert "  web_search: web_search_20260209\n" in shown
+    hashes = {tool["name"]: tool["hashes"] for tool in data["server_tools"]}
+    assert list(hashes) == ["web_search", "mcp_toolset"]
+    assert f"on the provider's side; definition {hashes['web_search']['command'][:8]}\n" in shown
+    assert hashes["web_search"] == msgspec.to_builtins(tool_hashes("", {}, search))
+    assert (data["api"], data["cache"], data["service_tier"]) == (None, False, "standard_only")
+    assert data["betas"] == ["one", "two"]
+    assert "canary" not in shown + json.dumps(data)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_info_shows_which_of_openais_apis_is_spoken(bench: Bench, inline: Inline, api: str) -> None:
+    bench.agent([], provider="openai", model="m", script=None, api=api)
+    assert f"options:   api {api}, cache on\n" in inline("info").text
+    assert inline("info", "--json").data["api"] == api
 
 
 def test_documents_are_on_one_line_where_no_person_reads_them(bench: Bench, inline: Inline) -> None:

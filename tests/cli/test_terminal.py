@@ -13,6 +13,8 @@ import pexpect
 import pyte
 import pytest
 
+from tests.providers.strict_server import KEY, Fault, StrictServer
+
 from .bench import NOTE_TOOL, SLOW_TOOL, Bench, end, turn
 
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
@@ -144,6 +146,20 @@ def test_long_tool_name_does_not_break_the_spinner_of_a_narrow_terminal(bench: B
     assert name[:20] in moving[0]
     (bench.directory / "go").touch()
     assert run.end() == 0
+
+
+def test_pause_before_another_attempt_says_what_it_waits_for_and_is_left_by_ctrl_c(bench: Bench, screen: Open) -> None:
+    with StrictServer(
+        [{"text": "The answer is 42."}], faults={1: Fault(status=429, headers={"retry-after": "60"})}
+    ) as server:
+        bench.agent([], provider="anthropic", model="m", script=None, base_url=server.url)
+        run = screen("run", "--checkpoint", "--name", "r", "hello", columns=100, ANTHROPIC_API_KEY=KEY)
+        run.until("attempt 2 in 60.0 s: anthropic answered with HTTP 429")
+        run.until("0:00:0")
+        run.type(CTRL_C)
+        assert run.end() == 3
+    assert "0:00:0" not in run.text
+    assert run.lines[-2:] == ["run r is suspended; go on with:", "  fisk-ai run --resume r"]
 
 
 def test_dumb_terminal_gets_plain_lines_and_no_color_gets_no_colour(bench: Bench, screen: Open) -> None:

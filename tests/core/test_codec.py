@@ -90,6 +90,24 @@ def test_the_bytes_of_a_turn_are_kept_as_they_were_spelled() -> None:
     assert spelled in payload
 
 
+def test_the_checksum_is_of_the_bytes_as_they_were_spelled() -> None:
+    spelled = AssistantRecord(iteration=0, message=msgspec.Raw(b'{ "role":"assistant","n":1.50e+1,"t":"\\u00e9" }'))
+    line, crc = codec.encode_line(1, meta(), TIME, 0)
+    whole = line + codec.encode_line(2, spelled, TIME, crc)[0]
+    assert len(scan(whole)[0]) == 2
+    for old, new in ((b"1.50e+1", b"1.50E+1"), (b"\\u00e9", b"\\u00E9"), (b'{ "role"', b'{"role" ')):
+        assert whole.count(old) == 1
+        with pytest.raises(JournalCorrupt, match="checksum"):
+            scan(whole.replace(old, new))
+
+
+def test_a_checked_line_that_is_not_utf8_is_damage() -> None:
+    line, crc = codec.encode_line(1, meta(), TIME, 0)
+    payload = codec.encode_payload(answer("odd")).replace(b"odd", b"\xff\xfe")
+    with pytest.raises(JournalCorrupt, match="UTF-8"):
+        scan(line + codec.frame(2, "assistant", payload, TIME, crc)[0])
+
+
 def test_unknown_fields_are_ignored_and_kept_by_who_copies() -> None:
     key, payload = codec.payload_bytes(foreign_lines(meta(checksums=False))[0])
     richer = payload[:-1] + b',"later":{"a":[1]}}'

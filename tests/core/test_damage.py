@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import tracemalloc
 from collections.abc import Callable
 from itertools import combinations
 
@@ -318,6 +320,20 @@ def test_a_bad_last_line_without_its_newline_is_torn_unless_it_is_whole(name: st
         assert tail.torn == data[len(b"".join(FOREIGN[:4])) :]
 
 
+def test_a_last_line_without_its_newline_and_its_checksum_is_torn_whatever_it_says() -> None:
+    said = b'{"seq":21,"protocol":"io.choria.fisk-ai.v1.session.terminal","terminal":7}'
+    found, tail = scan(WHOLE + said)
+    assert (found, tail.torn) == (RECORDS, said)
+
+
+def test_a_run_that_does_not_begin_with_meta_is_damaged() -> None:
+    store = MemoryStore()
+    store.put_bytes(RUN_ID, journal_bytes([answer()]))
+    for action in (store.load, store.open):
+        with pytest.raises(JournalCorrupt, match="first record is not meta"):
+            action(RUN_ID)
+
+
 @pytest.mark.parametrize("data", [b"", LINES[0][:-2], bytes(100), LINES[0][:50] + bytes(4000) + b"\n"])
 def test_without_a_whole_first_record_nothing_was_recorded(data: bytes) -> None:
     store = MemoryStore()
@@ -347,6 +363,22 @@ def test_a_record_of_another_run_is_not_this_one() -> None:
         with pytest.raises(JournalCorrupt, match="meta names the run 'yours'"):
             action("mine")
     assert store.info("mine").reason == "damaged: meta names yours"
+
+
+@pytest.mark.parametrize("piece", [b"[]", b"{}", b'{"":0}', b'{"a":1,"b":2}', b"[[1e99]]", b'"x"'])
+@pytest.mark.parametrize("name", ["a record", "no record"])
+def test_many_small_pieces_take_little_memory(name: str, piece: bytes) -> None:
+    line = FOREIGN[0] if name == "a record" else FOREIGN[0].replace(b'"meta":', b'"mate":')
+    pieces = b",".join([piece] * (200_000 // len(piece)))
+    data = line.replace(b"{", b'{"extra": [' + pieces + b"], ", 1)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(JournalCorrupt):
+            assert len(scan(data)[0]) == 1
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(data)
 
 
 def test_every_outcome_is_a_typed_error() -> None:

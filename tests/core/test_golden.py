@@ -24,6 +24,7 @@ SUMS = {
     "v2.json": "b423230131e4e7962dad969bed87136cad48c244a33a7b556a01404097b1ecde",
     "v2-interrupted.json": "3ba9e2c90ad1746ca1cda9a8e6467336a6e9e6e0355edfb7048c13f5dc6266ff",
     "v2-openai.json": "0e4fa937f8a49bbf88bee79551d995e993744c7600193dcab301c8acbe64bfe7",
+    "v2-searched.json": "ebf789a57035072d9a7176c83ccf02843e9aeef34992efa8926a8afc22c3a723",
     "newer.json": "891229bfb9921257081bc65d72cd30fd0f5923da428ae4bf4a68bf0ff90136f5",
 }
 READABLE = sorted(set(SUMS) - {"newer.json"})
@@ -152,6 +153,22 @@ def test_a_journal_of_the_other_api_keeps_its_format() -> None:
     found = [each.record for each in scan(golden("v2-openai.json"))[0]]
     assert isinstance(found[2], ToolResultRecord)
     assert state.terminal == ended("completed")
+
+
+def test_a_journal_with_what_ran_on_the_providers_side_keeps_its_bytes() -> None:
+    store, run_id = store_with("v2-searched.json")
+    state = store.load(run_id)
+    assert state.fingerprint.tools is not None
+    assert list(state.fingerprint.tools) == ["lookup", "web_search"]
+    turns = [each.record for each in scan(golden("v2-searched.json"))[0] if isinstance(each.record, AssistantRecord)]
+    assert [(turn.response_id, turn.request_id) for turn in turns] == [(f"msg_{n}", f"req_{n}") for n in range(3)]
+    said = [message.content for message in state.messages if message.role == "assistant"]
+    assert said == [bytes(turn.message) for turn in turns]
+    assert b'"n":1e3' in said[0]
+    assert b'{"type":"from_the_future","n":123456789012345678901234567890}' in said[1]
+    assert state.counters == Counters(
+        model_calls=3, tool_calls=1, in_tokens=150, out_tokens=61, cache_read_tokens=1832, cache_create_tokens=900
+    )
 
 
 def test_a_newer_journal_is_refused_by_name_and_listed() -> None:

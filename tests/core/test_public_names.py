@@ -45,6 +45,7 @@ NAMES = [
     "Message",
     "MetaRecord",
     "ModelCalled",
+    "ModelOptions",
     "ModelRetried",
     "Noticed",
     "OnEvent",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_guarantees import names_in
-from tests.reliability import report
+from tests.reliability import planting, report
 from tests.reliability.catalogue import find, load
 from tests.reliability.trials import BrokenPromise, Tally, Trial, tried
 
@@ -24,7 +24,12 @@ def test_names_of_trials_are_unique_and_each_can_be_found() -> None:
 
 
 def test_the_table_is_that_of_the_results_beside_it() -> None:
-    assert report.page(PAGE, load(), report.kept()) == PAGE
+    assert report.page(PAGE, report.table(load(), report.kept())) == PAGE
+
+
+def test_the_page_of_planted_bugs_has_all_of_them() -> None:
+    page = report.PLANTED_PAGE.read_text(encoding="utf-8")
+    assert report.page(page, planting.table()) == page, "run: python -m tests.reliability --pages"
 
 
 def test_every_trial_was_run_in_its_long_form_and_broke_nothing() -> None:

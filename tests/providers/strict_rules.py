@@ -21,11 +21,12 @@ _IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 _MESSAGES_KEYS = frozenset(
     {"model", "messages", "max_tokens", "system", "tools", "tool_choice", "thinking", "stream", "metadata"}
-    | {"stop_sequences", "output_config", "service_tier"}
+    | {"stop_sequences", "output_config", "service_tier", "cache_control"}
 )
 _CHAT_KEYS = frozenset(
     {"model", "messages", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "stream"}
     | {"stream_options", "n", "stop", "temperature", "top_p", "reasoning_effort", "parallel_tool_calls", "seed"}
+    | {"service_tier"}
 )
 
 
@@ -106,9 +107,12 @@ def _check_thinking(thinking: Any, max_tokens: int) -> None:
 
 
 def _check_tools(tools: Sequence[tuple[Any, str]]) -> None:
-    names = [tool.get("name") for tool, _ in tools]
+    names = [tool["name"] for tool, _ in tools if "name" in tool]
     need(len(names) == len(set(names)), "tools: Tool names must be unique")
     for index, (tool, schema_key) in enumerate(tools):
+        if "type" in tool:
+            need(isinstance(tool["type"], str) and schema_key not in tool, f"tools.{index}.type: unexpected value")
+            continue  # one that runs on the provider's side: each kind has its own fields
         need(_TOOL_NAME.fullmatch(tool.get("name") or ""), f"tools.{index}.name: should match the pattern")
         need(tool.keys() <= {"name", "description", schema_key}, f"tools.{index}: Extra inputs")
         schema = tool.get(schema_key)

@@ -1,10 +1,10 @@
-"""A fake of both APIs on loopback that refuses what the real ones refuse, and breaks when told to.
+"""A fake of the APIs on loopback that refuses what the real ones refuse, and breaks when told to.
 
 As a library: `with StrictServer(turns) as server: ... server.url`. As a process:
 
     python -m tests.providers.strict_server --script turns.json --log requests.jsonl --port-file FILE
 
-The base URL is `server.url` for anthropic and `server.url + "/v1"` for openai; both play the same turns, chosen by
+The base URL is `server.url` for anthropic and `server.url + "/v1"` for openai; all play the same turns, chosen by
 how many assistant turns the request holds, so a repeated request is answered alike. Every request is logged, and
 the log synced, before it is answered.
 """
@@ -15,14 +15,17 @@ import argparse
 import json
 import os
 import signal
+import socket
+import struct
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
+from tests.providers.strict_responses import RESPONSES, ResponsesSpeech, check_responses_request, turns_of
 from tests.providers.strict_rules import (
     JsonObject,
     Refused,
@@ -51,8 +54,12 @@ class Turn(msgspec.Struct, forbid_unknown_fields=True):
     """Blocks of the Messages API, sent as they are spelled here."""
     message: msgspec.Raw = msgspec.Raw(b"")
     """A Chat Completions message, sent as it is spelled here."""
+    output: msgspec.Raw = msgspec.Raw(b"")
+    """Output items of the Responses API, sent as they are spelled here."""
     stop_reason: str = ""
     """In the vocabulary of the Messages API."""
+    stop_details: dict[str, Any] | None = None
+    """What the Messages API says besides."""
     in_tokens: int = 100
     out_tokens: int = 10
     cache_read_tokens: int = 0
@@ -85,15 +92,32 @@ class Turn(msgspec.Struct, forbid_unknown_fields=True):
             ]
         return msgspec.json.encode(message)
 
+    def responses_output(self, number: int) -> bytes:
+        """Return the output items as they are sent."""
+        if bytes(self.output):
+            return bytes(self.output)
+        part = {"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}
+        said = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        items: list[JsonObject] = [said] if self.text else []
+        for position, call in enumerate(self.calls):
+            made = {"id": f"fc_{number}_{position}", "type": "function_call", "status": "completed"}
+            made |= {"call_id": call.get("id", f"toolu_{number}_{position}"), "name": call["name"]}
+            items.append(made | {"arguments": _as_arguments(call.get("input", {}))})
+        return msgspec.json.encode(items)
+
     def reason(self, number: int) -> str:
         """Return why the turn stopped."""
         if self.stop_reason:
             return self.stop_reason
+        if bytes(self.output):
+            return "tool_use" if b'"function_call"' in bytes(self.output) else "end_turn"
         spelled = self.anthropic_content(number) + self.openai_message(number)
         return "tool_use" if b'"tool_use"' in spelled or b'"tool_calls"' in spelled else "end_turn"
 
     def is_empty(self, number: int) -> bool:
         """Tell whether a client leaves this turn out of its requests."""
+        if bytes(self.output):
+            return all(item["type"] == "reasoning" for item in json.loads(bytes(self.output)))
         blocks = json.loads(self.anthropic_content(number))
         message = json.loads(self.openai_message(number))
         only_blank = all(block["type"] == "text" and is_blank(block["text"]) for block in blocks)
@@ -109,6 +133,7 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
 
     status: int = 0
     headers: dict[str, str] = {}
+    """Of the answer, whatever its status."""
     body: str = ""
     """Empty: an error in the API's shape."""
     content_type: str = "application/json"
@@ -118,6 +143,10 @@ class Fault(msgspec.Struct, forbid_unknown_fields=True):
     """The stream ends, properly, after so many events."""
     stall_after_bytes: int = -1
     """Nothing more comes after so many bytes, until the server stops."""
+    reset_after_bytes: int = -1
+    """The connection is reset after so many bytes; 0: before any answer, even its status."""
+    framing: Literal["length", "chunked", "close"] = "length"
+    """How a client sees where the body ends: by its length, by its last chunk, or by the connection's end."""
 
 
 class Recorded(msgspec.Struct):
@@ -126,6 +155,8 @@ class Recorded(msgspec.Struct):
     number: int
     path: str
     body: bytes
+    headers: dict[str, str] = {}
+    """By their names in lower case."""
     refused: str | None = None
 
     @property
@@ -185,10 +216,11 @@ class StrictServer:
         self._thread.join()
         self._http.server_close()
 
-    def record(self, path: str, body: bytes) -> Recorded:
+    def record(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> Recorded:
         """Keep a request, durably if there is a log."""
         with self._lock:
-            recorded = Recorded(len(self.requests) + 1, path, body)
+            named = {name.lower(): value for name, value in (headers or {}).items()}
+            recorded = Recorded(len(self.requests) + 1, path, body, named)
             self.requests.append(recorded)
             if self._log is not None:
                 line = msgspec.json.encode({"number": recorded.number, "path": path, "body": _spliceable(body)})
@@ -205,10 +237,13 @@ class StrictServer:
         messages = body.get("messages")
         given = [m for m in messages if m.get("role") == "assistant"] if isinstance(messages, list) else []
         with self._lock:
-            places = self._places(len(given))
+            places = self._places(len(turns_of(body)) if path == RESPONSES else len(given))
         need(all(place < len(self.turns) for place in places[:-1]), "there were not so many turns")
-        sent = [self._sent(place) for place in places[:-1]]
-        (check_messages_request if path == MESSAGES else check_chat_request)(body, sent)
+        if path == RESPONSES:
+            check_responses_request(body, [self._sent_items(place) for place in places[:-1]])
+        else:
+            sent = [self._sent(place) for place in places[:-1]]
+            (check_messages_request if path == MESSAGES else check_chat_request)(body, sent)
         need(places[-1] < len(self.turns), f"the script has no turn {places[-1] + 1}")
         with self._lock:
             self._played.add(places[-1])
@@ -228,6 +263,12 @@ class StrictServer:
             place += 1
         return places
 
+    def _sent_items(self, place: int) -> list[JsonObject]:
+        output: list[JsonObject] = read_strict(b'{"output":' + self.turns[place].responses_output(place) + b"}")[
+            "output"
+        ]
+        return output
+
     def _sent(self, place: int) -> SentTurn:
         turn = self.turns[place]
         content = read_strict(b'{"content":' + turn.anthropic_content(place) + b"}")["content"]
@@ -240,7 +281,7 @@ class StrictServer:
 
 def _raw(turn: Mapping[str, Any]) -> dict[str, Any]:
     given = dict(turn)
-    for key in ("content", "message"):
+    for key in ("content", "message", "output"):
         if key in given:
             value = given[key]
             given[key] = msgspec.Raw(value if isinstance(value, bytes) else msgspec.json.encode(value))
@@ -281,7 +322,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         strict = self.server.strict
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        recorded = strict.record(self.path, body)
+        recorded = strict.record(self.path, body, dict(self.headers.items()))
         fault = strict.faults.get(recorded.number, Fault())
         if fault.status:
             text = fault.body.encode() or _error(self.path, _kind(fault.status), "as the script says")
@@ -291,9 +332,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(401, _error(self.path, "authentication_error", problem))
             return
         try:
-            need(self.path in (MESSAGES, CHAT), f"no such path: {self.path}")
+            need(self.path in (MESSAGES, CHAT, RESPONSES), f"no such path: {self.path}")
             need(self.headers.get("content-type") == "application/json", "content-type must be application/json")
-            need(self.path == CHAT or self.headers.get("anthropic-version"), "anthropic-version: header is required")
+            need(
+                self.path != MESSAGES or self.headers.get("anthropic-version"), "anthropic-version: header is required"
+            )
             request = read_strict(body)
             place = strict.choose(self.path, request)
         except Refused as refused:
@@ -309,14 +352,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _play(self, request: JsonObject, place: int, fault: Fault) -> None:
         turn = self.server.strict.turns[place]
         self.server.strict.stopping.wait(turn.delay_s)
-        speak = MessagesSpeech(turn, place) if self.path == MESSAGES else ChatSpeech(turn, place)
+        speak = _SPEECHES[self.path](turn, place)
         if not request.get("stream"):
-            self._answer(200, speak.whole(request), fault=fault)
+            self._answer(200, speak.whole(request), headers=fault.headers, fault=fault)
             return
         events = list(speak.events(request))
         if fault.end_after_events >= 0:
             events = events[: fault.end_after_events]
-        self._answer(200, b"".join(events), "text/event-stream; charset=utf-8", fault=fault)
+        self._answer(200, b"".join(events), "text/event-stream; charset=utf-8", fault.headers, fault)
 
     def _answer(
         self,
@@ -326,15 +369,21 @@ class _Handler(BaseHTTPRequestHandler):
         headers: Mapping[str, str] | None = None,
         fault: Fault | None = None,
     ) -> None:
+        fault = fault or Fault()
+        if fault.reset_after_bytes == 0:
+            self._reset()
+            return
         self.send_response(status)
         self.send_header("content-type", content_type)
-        self.send_header("content-length", str(len(body)))
+        self.send_header(*_framed(fault.framing, body))
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.end_headers()
         self.server.strict.answered_bytes = len(body)
-        fault = fault or Fault()
-        if fault.stall_after_bytes >= 0:
+        if fault.reset_after_bytes > 0:
+            self.wfile.write(body[: fault.reset_after_bytes])
+            self._reset()
+        elif fault.stall_after_bytes >= 0:
             self.wfile.write(body[: fault.stall_after_bytes])
             self.wfile.flush()
             self.server.strict.stopping.wait()
@@ -342,8 +391,27 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.cut_after_bytes >= 0:
             self.wfile.write(body[: fault.cut_after_bytes])
             self.close_connection = True
+        elif fault.framing == "chunked":
+            chunk = b"%x\r\n%s\r\n" % (len(body), body) if body else b""  # an empty one would be the last
+            self.wfile.write(chunk + b"0\r\n\r\n")
         else:
             self.wfile.write(body)
+
+    def _reset(self) -> None:
+        """Close the connection with a reset, which the kernel sends where nothing may linger."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        os.close(self.connection.detach())  # now: the base class would say goodbye first
+        self.close_connection = True
+
+
+def _framed(framing: str, body: bytes) -> tuple[str, str]:
+    """Return the header that says where the body ends."""
+    match framing:
+        case "chunked":
+            return "transfer-encoding", "chunked"
+        case "close":
+            return "connection", "close"  # which makes the handler close it
+    return "content-length", str(len(body))
 
 
 def _kind(status: int) -> str:
@@ -353,7 +421,7 @@ def _kind(status: int) -> str:
 
 
 def _error(path: str, kind: str, text: str) -> bytes:
-    if path == CHAT:
+    if path != MESSAGES:
         return msgspec.json.encode({"error": {"message": text, "type": kind, "param": None, "code": None}})
     return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": text}})
 
@@ -373,7 +441,8 @@ class MessagesSpeech:
 
     def _message(self, request: JsonObject, content: bytes, stop_reason: str | None) -> bytes:
         head = {"id": f"msg_{self._number}", "type": "message", "role": "assistant", "model": request["model"]}
-        tail = {"stop_reason": stop_reason, "stop_sequence": None, "usage": self._usage}
+        tail: JsonObject = {"stop_reason": stop_reason, "stop_sequence": None, "usage": self._usage}
+        tail |= {"stop_details": self._turn.stop_details} if stop_reason is not None else {}
         return msgspec.json.encode(head)[:-1] + b',"content":' + content + b"," + msgspec.json.encode(tail)[1:]
 
     def whole(self, request: JsonObject) -> bytes:
@@ -393,7 +462,8 @@ class MessagesSpeech:
             for delta in deltas:
                 yield _named("content_block_delta", at + b',"delta":' + msgspec.json.encode(delta))
             yield _named("content_block_stop", at)
-        stop = {"stop_reason": self._turn.reason(self._number), "stop_sequence": None}
+        stop: JsonObject = {"stop_reason": self._turn.reason(self._number), "stop_sequence": None}
+        stop |= {"stop_details": self._turn.stop_details}
         usage = {"output_tokens": self._turn.out_tokens}
         yield _named(
             "message_delta", b'"delta":' + msgspec.json.encode(stop) + b',"usage":' + msgspec.json.encode(usage)
@@ -415,6 +485,9 @@ def _streamed_block(raw: bytes) -> tuple[bytes, list[JsonObject]]:
             pieces = _pieces(msgspec.json.decode(fields["text"]))
             deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
             fields["text"] = msgspec.Raw(b'""')
+            if cited := msgspec.json.decode(fields.get("citations", b"null")):
+                deltas = [*({"type": "citations_delta", "citation": citation} for citation in cited), *deltas]
+                fields["citations"] = msgspec.Raw(b"[]")
         case "thinking":
             pieces = _pieces(msgspec.json.decode(fields["thinking"]))
             deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
@@ -490,6 +563,13 @@ def _streamed_calls(calls: Sequence[JsonObject]) -> Iterator[JsonObject]:
 
 def _data(value: JsonObject) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
+
+
+_SPEECHES: Mapping[str, type[MessagesSpeech | ChatSpeech | ResponsesSpeech]] = {
+    MESSAGES: MessagesSpeech,
+    CHAT: ChatSpeech,
+    RESPONSES: ResponsesSpeech,
+}
 
 
 def main() -> None:

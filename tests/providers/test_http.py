@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -17,6 +17,7 @@ from fisk_ai.messages import Message, tool_result
 from fisk_ai.providers import open_provider
 from fisk_ai.providers.base import Delta, Provider, Reply
 from fisk_ai.providers.retry import RetryPolicy, complete_with_retries
+from fisk_ai.records import MAX_REQUEST_ID_CHARACTERS
 from tests.providers.conftest import ask, results, user
 from tests.providers.strict_server import CHAT, KEY, MESSAGES, Fault, StrictServer, Turn
 
@@ -127,7 +128,7 @@ async def test_streamed_turns_are_sent_back_with_every_value_as_it_was_spelled(n
 async def test_unusable_calls_and_ids_are_settled_so_that_the_next_request_is_accepted(
     name: str, deltas: list[Delta]
 ) -> None:
-    calls = [{"name": "lookup", "id": "x", "input": value} for value in ({"a": 1}, "", [1], None, 3)]
+    calls = [{"name": "lookup", "id": "x", "input": value} for value in ({"a": 1}, "{", [1], None, 3)]
     calls.append({"name": "lookup", "id": "", "input": {"b": 2}})
     for stream in (True, False):
         with serve([{"calls": calls}, {"text": "Done."}]) as server:
@@ -150,6 +151,38 @@ async def test_plain_answer_to_a_streamed_request_is_accepted(name: str, deltas:
     assert deltas == [Delta("text", "x")]
 
 
+REQUEST_ID = {"anthropic": "request-id", "openai": "x-request-id"}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_apis_id_of_a_request_is_kept(name: str, stream: bool, deltas: list[Delta]) -> None:
+    named = Fault(headers={REQUEST_ID[name]: "req_1"})
+    endless = Fault(headers={REQUEST_ID[name]: "r" * 1000})
+    with serve(TURNS, named, endless) as server:
+        async with reach(server, name, stream=stream) as provider:
+            replies = [await provider.complete(ask(), deltas.append) for _ in range(3)]
+    assert replies[0].request_id == "req_1"
+    assert len(replies[1].request_id or "") == MAX_REQUEST_ID_CHARACTERS
+    assert replies[2].request_id is None
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"status": 400},
+        {"status": 200, "body": "half"},
+        {"status": 200, "body": 'event: error\ndata: {"error":{"type":"x"}}\n\n', "content_type": "text/event-stream"},
+        {"end_after_events": 1},
+        {"reset_after_bytes": 100},
+    ],
+)
+async def test_errors_name_the_apis_id_of_the_request(name: str, trouble: dict[str, Any], deltas: list[Delta]) -> None:
+    with serve(TURNS, Fault(headers={REQUEST_ID[name]: "req_1"}, **trouble)) as server:
+        async with reach(server, name) as provider:
+            with pytest.raises(ProviderError, match=r"\(request-id req_1\)$"):
+                await provider.complete(ask(), deltas.append)
+
+
 STRANGE_EVENTS = {
     "anthropic": (
         'data: {"type":"message_start","message":{"content":[]}}\n\n'
@@ -159,7 +192,7 @@ STRANGE_EVENTS = {
     ),
     "openai": (
         'data: {"choices":[{"delta":{"content":"Lo"}}]}\n\n'
-        'data: {"choices":[{"delta":{"tool_calls":[{"id":"no index"}]}}]}\n\n'
+        'data: {"choices":[{"delta":{"logits":1}}]}\n\ndata: {"choices":[{"delta":{"logits":2}}]}\n\n'
     ),
 }
 """Streams with deltas that can't be merged by any known rule."""
@@ -221,14 +254,27 @@ async def test_stream_cut_at_any_byte_is_never_a_turn(name: str, deltas: list[De
     assert again.message == whole.message
 
 
-async def test_stream_that_ends_early_but_properly_is_never_a_turn(name: str, deltas: list[Delta]) -> None:
+@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
+async def test_stream_that_ends_early_but_properly_is_never_a_turn(
+    name: str, framing: Literal["length", "chunked", "close"], deltas: list[Delta]
+) -> None:
     with serve() as server:
         async with reach(server, name) as provider:
             for number in range(1, 9):
-                server.faults[number] = Fault(end_after_events=number - 1)
+                server.faults[number] = Fault(end_after_events=number - 1, framing=framing)
                 with pytest.raises(InvalidReply, match="ended early") as caught:
                     await provider.complete(ask(), deltas.append)
                 assert caught.value.retryable
+
+
+@pytest.mark.parametrize("after", [0, 1, 300])
+async def test_reset_connection_is_never_a_turn(name: str, after: int, deltas: list[Delta]) -> None:
+    with serve(TURNS, Fault(reset_after_bytes=after)) as server:
+        async with reach(server, name) as provider:
+            with pytest.raises(ProviderUnreachable, match="ReadError") as caught:
+                await provider.complete(ask(), deltas.append)
+            assert (caught.value.retryable, caught.value.may_be_paid) == (True, True)
+            assert (await provider.complete(ask(), deltas.append)).stop_reason == "tool_use"
 
 
 @pytest.mark.parametrize("body", ["<html>Sign in</html>", "", "[]", "null", "{}"])

@@ -14,11 +14,10 @@ import anyio
 import pytest
 from llmock.pytest_plugin import LLMock
 
-from fisk_ai.errors import ProviderError, ProviderRefused
+from fisk_ai.errors import CONTEXT_OVERFLOW, ProviderError, ProviderRefused
 from fisk_ai.formats import reader_for
 from fisk_ai.providers import open_provider
 from fisk_ai.providers.base import Delta, Provider, Reply
-from fisk_ai.providers.refusals import CONTEXT_OVERFLOW
 from fisk_ai.providers.retry import RetryPolicy, complete_with_retries
 from tests.providers.conftest import ask
 

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from fisk_ai.errors import ConfigError
 from fisk_ai.providers import open_provider
+from fisk_ai.providers.base import ModelOptions
 from fisk_ai.providers.credentials import CREDENTIAL_NAMES, check_base_url, find_credential
 
 KEYS = {"ANTHROPIC_API_KEY": "a-secret", "OPENAI_API_KEY": "o-secret"}
@@ -20,7 +22,9 @@ def test_importing_the_package_imports_no_adapter() -> None:
 
 
 def test_unknown_provider_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="unknown provider 'gemini': expected anthropic, openai, scripted"):
+    with pytest.raises(
+        ConfigError, match="unknown provider 'gemini': expected anthropic, openai, pydantic-ai, scripted"
+    ):
         open_provider("gemini", environ=KEYS)
 
 
@@ -42,6 +46,27 @@ def test_other_variable_for_the_key_is_the_only_one_asked() -> None:
     with pytest.raises(ConfigError, match=r"set TEAM_KEY, or name another"):
         open_provider("openai", api_key_env="TEAM_KEY", base_url="http://localhost:1/v1", environ=KEYS)
     assert open_provider("anthropic", api_key_env="TEAM_KEY", environ={"TEAM_KEY": "x"}).name == "anthropic"
+
+
+SEARCH = {"type": "web_search_20260209", "name": "web_search"}
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "words"),
+    [
+        ("openai", {"options": ModelOptions(betas=("b",))}, "betas go with provider anthropic only, not with openai"),
+        ("openai", {"options": ModelOptions(server_tools=(SEARCH,))}, "not with openai chat"),
+        ("scripted", {"options": ModelOptions(server_tools=(SEARCH,))}, "server_tools go with provider anthropic"),
+        ("anthropic", {"api": "responses"}, "api responses goes with provider openai only"),
+        ("openai", {"api": "completions"}, "unknown api 'completions': expected chat or responses"),
+        ("pydantic-ai", {"model": "google:m", "base_url": "https://example.test"}, "base_url and api_key_env don't go"),
+        ("pydantic-ai", {"model": "google:m", "api_key_env": "KEY"}, "base_url and api_key_env don't go"),
+        ("pydantic-ai", {}, "needs the model's name"),
+    ],
+)
+def test_what_a_provider_would_have_to_leave_out_is_refused(name: str, how: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        open_provider(name, environ=KEYS, **how)
 
 
 def test_local_server_needs_no_key() -> None:

@@ -18,7 +18,7 @@ from fisk_ai.messages import (
     tool_result,
     user_text,
 )
-from fisk_ai.providers.base import Delta, Reply
+from fisk_ai.providers.base import Delta, ModelOptions, Reply
 from fisk_ai.providers.openai import Accumulator, build_request, read_reply
 from fisk_ai.providers.wire import StreamNotVerbatim
 from tests.providers.conftest import ask, results, user
@@ -72,6 +72,13 @@ def test_output_limit_has_the_name_that_the_server_knows(official: bool, key: st
     body = json.loads(build_request(ask(tools=()), stream=False, official=official))
     assert body.keys() == {"model", "messages", key}
     assert body[key] == 1000
+
+
+def test_service_tier_is_handed_on_and_caching_has_no_word() -> None:
+    options = ModelOptions(cache=True, service_tier="flex")
+    body = json.loads(build_request(ask(tools=()), stream=False, official=True, options=options))
+    assert body.keys() == {"model", "messages", "max_completion_tokens", "service_tier"}
+    assert body["service_tier"] == "flex"
 
 
 def test_thinking_budget_is_refused_rather_than_ignored() -> None:
@@ -129,6 +136,10 @@ CALLS = '{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"func
         ("stop", '{"role":"assistant","content":"x"}', "end_turn"),
         ("stop", CALLS, "tool_use"),
         ("tool_calls", CALLS, "tool_use"),
+        ("tool_calls", '{"role":"assistant","content":"x"}', "end_turn"),
+        ("function_call", '{"role":"assistant","content":"x","tool_calls":[]}', "end_turn"),
+        ("stop", '{"role":"assistant","content":null,"refusal":"I can\'t"}', "refusal"),
+        ("stop", '{"role":"assistant","content":"x","refusal":"I can\'t"}', "end_turn"),
         ("length", CALLS, "max_tokens"),
         ("content_filter", '{"role":"assistant","content":"x"}', "content_filter"),
         ("new_reason", '{"role":"assistant","content":"x"}', "new_reason"),
@@ -142,6 +153,7 @@ def test_finish_reasons_are_mapped_on_entry(finish: str, message: str, reason: s
     ("usage", "counted"),
     [
         ('{"prompt_tokens":100,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":60}}', (40, 5, 60)),
+        ('{"prompt_tokens":9,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":60}}', (0, 5, 60)),
         ('{"prompt_tokens":100,"completion_tokens":5,"prompt_tokens_details":null}', (100, 5, 0)),
         ("null", (0, 0, 0)),
         ("{}", (0, 0, 0)),
@@ -172,6 +184,12 @@ def test_what_is_no_whole_answer_is_invalid_and_may_be_asked_again(body: bytes) 
     with pytest.raises(InvalidReply) as caught:
         read_reply(body)
     assert caught.value.retryable
+
+
+def test_tokens_written_to_a_cache_are_counted_apart() -> None:
+    usage = '{"prompt_tokens":100,"prompt_tokens_details":{"cached_tokens":60,"cache_write_tokens":30}}'
+    reply = read_reply(answer('{"role":"assistant","content":"x"}', usage=usage))
+    assert (reply.in_tokens, reply.cache_read_tokens, reply.cache_create_tokens) == (10, 60, 30)
 
 
 def test_error_with_status_200_is_an_error() -> None:
@@ -229,12 +247,20 @@ def test_stream_without_a_finish_reason_is_no_turn(ending: list[str]) -> None:
     assert caught.value.retryable
 
 
+WHOLE_CALL = {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"n":1}'}}]}
+NAMELESS_CALL = {"tool_calls": [{"function": {"name": "f", "arguments": '{"n":1}'}}]}
+
+
 @pytest.mark.parametrize(
     "deltas",
     [
-        [{"tool_calls": [{"id": "a"}]}],
-        [{"tool_calls": [{"index": 1, "id": "a"}]}],
+        [{"tool_calls": [{"index": 1, "id": "a"}]}, {"tool_calls": [{"index": 0, "id": "b"}]}],
         [{"tool_calls": [{"index": 0, "id": "a"}]}, {"tool_calls": [{"index": 0, "id": "b"}]}],
+        [{"tool_calls": [{"index": 0, "id": "a"}]}, {"tool_calls": [{"id": "b", "function": {"arguments": "{}"}}]}],
+        [WHOLE_CALL, WHOLE_CALL],
+        [WHOLE_CALL, {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}],
+        [NAMELESS_CALL, NAMELESS_CALL],
+        [{"annotations": [{"type": "a"}]}, {"annotations": [{"type": "b"}]}],
         [{"logits": 1}, {"logits": 2}],
         [{"content": "a"}, {"content": ["b"]}],
     ],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
@@ -96,12 +98,75 @@ async def test_it_gives_up_after_the_last_attempt(deltas: list[Delta]) -> None:
     assert len(trial.pauses) == 3
 
 
-@pytest.mark.parametrize("error", [ProviderRefused("no", status=400), InvalidReply("no")])
-async def test_lasting_trouble_is_not_tried_again(error: ProviderError, deltas: list[Delta]) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"), [(ProviderRefused("no", status=400), "no"), (InvalidReply("no"), "no (it may be paid for)")]
+)
+async def test_lasting_trouble_is_not_tried_again(error: ProviderError, said: str, deltas: list[Delta]) -> None:
     trial, provider = Trial(), Flaky(error)
-    with pytest.raises(ProviderError, match=r"^no$"):
+    with pytest.raises(ProviderError) as caught:
         await trial.run(provider, deltas)
+    assert str(caught.value) == said
     assert provider.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        (["cut", "cut", "cut", "cut"], "cut (tried 4 times, all of which may be paid for)"),
+        (["cut", "busy", "cut", "busy"], "busy (tried 4 times, 2 of which may be paid for)"),
+        (["busy", "busy", "busy", "unsent"], "unsent (tried 4 times)"),
+    ],
+)
+async def test_what_may_be_paid_of_the_failed_attempts_is_told(
+    errors: list[str], said: str, deltas: list[Delta]
+) -> None:
+    kinds: dict[str, Callable[[], ProviderError]] = {
+        "cut": lambda: InvalidReply("cut", retryable=True),
+        "busy": busy,
+        "unsent": lambda: ProviderUnreachable("unsent", retryable=True, sent=False),
+    }
+    with pytest.raises(ProviderError) as caught:
+        await Trial().run(Flaky(*(kinds[error]() for error in errors)), deltas)
+    assert str(caught.value) == said
+
+
+def limited(retry_after_s: float | None = None, *, retryable: bool = True) -> ProviderRefused:
+    return ProviderRefused("slow down", status=429, retryable=retryable, retry_after_s=retry_after_s, rate_limited=True)
+
+
+async def test_rate_limit_that_outlasts_all_attempts_says_when_it_ends(deltas: list[Delta]) -> None:
+    before = datetime.now(UTC)
+    with pytest.raises(ProviderRefused) as caught:
+        await Trial().run(Flaky(*(limited(90) for _ in range(9))), deltas)
+    error = caught.value
+    assert error.rate_limited
+    assert error.resume_at is not None
+    assert timedelta(seconds=90) <= error.resume_at - before < timedelta(seconds=100)
+    until = f"{error.resume_at:%Y-%m-%d %H:%M:%S}"
+    assert str(error) == f"slow down (tried 4 times). The API asks to wait 90 s, until {until} UTC"
+
+
+@pytest.mark.parametrize("wait", [None, 0.0])
+async def test_rate_limit_without_an_end_is_told_without_one(wait: float | None, deltas: list[Delta]) -> None:
+    with pytest.raises(ProviderRefused) as caught:
+        await Trial().run(Flaky(*(limited(wait) for _ in range(9))), deltas)
+    assert (caught.value.rate_limited, caught.value.resume_at) == (True, None)
+    assert str(caught.value) == "slow down (tried 4 times)"
+
+
+async def test_rate_limit_that_must_not_be_retried_still_is_one(deltas: list[Delta]) -> None:
+    trial = Trial()
+    with pytest.raises(ProviderRefused, match=r"^slow down\. The API asks to wait 5 s, until .* UTC$") as caught:
+        await trial.run(Flaky(limited(5, retryable=False)), deltas)
+    assert trial.pauses == []
+    assert caught.value.rate_limited
+
+
+async def test_trouble_that_is_no_limit_is_none_after_all_attempts(deltas: list[Delta]) -> None:
+    with pytest.raises(ProviderRefused) as caught:
+        await Trial().run(Flaky(*(busy(3) for _ in range(9))), deltas)
+    assert not caught.value.rate_limited
+    assert caught.value.resume_at is None
 
 
 async def test_it_waits_as_long_as_the_api_asks(deltas: list[Delta]) -> None:
@@ -117,11 +182,13 @@ async def test_it_gives_up_at_once_if_the_api_asks_for_too_long_and_says_until_w
         await trial.run(provider, deltas)
     assert provider.calls == 1
     assert trial.pauses == []
-    assert not caught.value.retryable
+    assert str(caught.value).endswith(" UTC: longer than the 120 s that are waited here")
+    assert (caught.value.retryable, caught.value.rate_limited) == (False, True)
+    assert caught.value.resume_at is not None
 
 
 async def test_absurd_waits_are_survived(deltas: list[Delta]) -> None:
-    with pytest.raises(ProviderRefused, match="asks to wait 1000"):
+    with pytest.raises(ProviderRefused, match=r"asks to wait 1000\d+ s: longer"):
         await Trial().run(Flaky(busy(1e30)), deltas)
 
 

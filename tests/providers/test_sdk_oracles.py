@@ -12,9 +12,10 @@ import pytest
 
 from fisk_ai.messages import ImageBlock, ImageSource, Message, TextBlock, encode_result, tool_result
 from fisk_ai.providers.anthropic import Accumulator as AnthropicAccumulator
+from fisk_ai.providers.anthropic import MessagesApi
 from fisk_ai.providers.anthropic import build_request as anthropic_request
 from fisk_ai.providers.anthropic import read_reply as read_anthropic
-from fisk_ai.providers.base import ModelRequest
+from fisk_ai.providers.base import ModelOptions, ModelRequest
 from fisk_ai.providers.openai import build_request as openai_request
 from fisk_ai.providers.openai import read_reply as read_openai
 from tests.providers.conftest import LOOKUP, results, user
@@ -54,6 +55,7 @@ def test_anthropic_request_is_what_the_sdk_sends(
     client = anthropic_sdk.Anthropic(base_url=server.url, api_key=KEY, max_retries=0)
     tool = {"name": LOOKUP.name, "description": LOOKUP.description, "input_schema": LOOKUP.parameters}
     asked: dict[str, Any] = {"max_tokens": 4000, "system": "Be brief.", "tools": [tool], **MODEL}
+    asked |= {"cache_control": {"type": "ephemeral"}}
     asked |= {} if thinking is None else {"thinking": thinking}
     asked |= {"stream": True} if stream else {}
     with client:
@@ -82,6 +84,25 @@ def test_anthropic_request_is_what_the_sdk_sends(
         anthropic_request(request(user(), turn, ANSWERS, iteration=1, thinking_mode=mode), stream=stream),
     ]
     assert [json.loads(body) for body in ours] == [recorded.json for recorded in server.requests]
+
+
+def test_anthropic_options_are_what_the_sdk_sends(anthropic_sdk: ModuleType, server: StrictServer) -> None:
+    search = {"type": "web_search_20260209", "name": "web_search", "max_uses": 3}
+    options = ModelOptions(service_tier="standard_only", betas=("one", "two"), server_tools=(search,))
+    ours = MessagesApi(options)
+    tool = {"name": LOOKUP.name, "description": LOOKUP.description, "input_schema": LOOKUP.parameters}
+    asked: dict[str, Any] = {"max_tokens": 4000, "system": "Be brief.", "tools": [tool, search], **MODEL}
+    with anthropic_sdk.Anthropic(base_url=server.url, api_key=KEY, max_retries=0) as client:
+        client.beta.messages.create(
+            messages=[json.loads(user().content)],
+            cache_control={"type": "ephemeral"},
+            service_tier="standard_only",
+            betas=["one", "two"],
+            **asked,
+        )
+    [theirs] = server.requests
+    assert json.loads(ours.build_request(request(user(), iteration=0), stream=False)) == theirs.json
+    assert {name: theirs.headers[name] for name in ours.headers} == ours.headers
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -129,10 +150,32 @@ RICH = (
 )
 
 
+SERVED = (
+    b'[{"type":"thinking","thinking":"Search first.","signature":"c2ln"},{"type":"redacted_thinking","data":"b3Bh"},'
+    b'{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{"query":"q"},"caller":{"type":"direct"}},'
+    b'{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[{"type":"web_search_result","url":"u",'
+    b'"title":"t","encrypted_content":"e","page_age":null}],"caller":{"type":"direct"}},'
+    b'{"type":"server_tool_use","id":"srvtoolu_2","name":"bash_code_execution","input":{"command":"ls"}},'
+    b'{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_2","content":{"type":"bash_code_execution_result",'
+    b'"stdout":"","stderr":"","return_code":0,"content":[]}},'
+    b'{"type":"server_tool_use","id":"srvtoolu_3","name":"tool_search_tool_regex","input":{}},'
+    b'{"type":"tool_search_tool_result","tool_use_id":"srvtoolu_3","content":{"type":"tool_search_tool_search_result",'
+    b'"tool_references":[{"type":"tool_reference","tool_name":"lookup"}]}},'
+    b'{"type":"text","text":"It is so.","citations":[{"type":"web_search_result_location","url":"u","title":"t",'
+    b'"encrypted_index":"i","cited_text":"c"},{"type":"web_search_result_location","url":"v","title":null,'
+    b'"encrypted_index":"j","cited_text":"d"}]},'
+    b'{"type":"thinking","thinking":"Now ours.","signature":"c2ln"},'
+    b'{"type":"tool_use","id":"toolu_1","name":"lookup","input":{"a":[1,{"b":null}]}}]'
+)
+UNKNOWN = b'{"type":"from_the_future","data":{"n":[1,null]},"to":"come"}'
+
+
 BROKEN = Turn(calls=[{"name": "lookup", "input": "cut {", "id": ""}])
 
 
-@pytest.mark.parametrize("turn", [CALLS, DONE, Turn(content=msgspec.Raw(RICH)), BROKEN])
+@pytest.mark.parametrize(
+    "turn", [CALLS, DONE, Turn(content=msgspec.Raw(RICH)), Turn(content=msgspec.Raw(SERVED)), BROKEN]
+)
 def test_journaled_messages_turns_parse_with_the_sdks_types(anthropic_sdk: ModuleType, turn: Turn) -> None:
     reply = read_anthropic(MessagesSpeech(turn, 0).whole(MODEL))
     message = json.loads(reply.message)
@@ -153,14 +196,36 @@ def test_journaled_chat_turns_parse_with_the_sdks_types(openai_sdk: ModuleType, 
     assert {call.type for call in parsed.tool_calls or ()} <= {"function"}
 
 
-def test_streamed_messages_turn_is_the_one_that_the_sdk_puts_together(anthropic_sdk: ModuleType) -> None:
-    turn = Turn(content=msgspec.Raw(RICH))
+@pytest.mark.parametrize("content", [RICH, SERVED])
+def test_streamed_messages_turn_is_the_one_that_the_sdk_puts_together(
+    anthropic_sdk: ModuleType, content: bytes
+) -> None:
+    theirs = _put_together(anthropic_sdk, content)
+    assert (
+        _streamed(content) == json.loads(theirs.model_dump_json(exclude_unset=True))["content"] == json.loads(content)
+    )
+
+
+def test_streamed_block_of_an_unknown_kind_holds_what_the_sdk_holds(anthropic_sdk: ModuleType) -> None:
+    content = SERVED[:-1] + b"," + UNKNOWN + b"]"
+    *_, last = _put_together(anthropic_sdk, content).content
+    ours = _streamed(content)
+    assert ours == json.loads(content)
+    assert ours[-1] == {name: getattr(last, name) for name in json.loads(UNKNOWN)}  # its own type is only the nearest
+
+
+def _streamed(content: bytes) -> Any:
+    turn = Turn(content=msgspec.Raw(content))
     ours = AnthropicAccumulator()
     for event in MessagesSpeech(turn, 0).events(MODEL):
         ours.feed("message", event.partition(b"data: ")[2].decode())
+    return json.loads(ours.reply().message)["content"]
+
+
+def _put_together(anthropic_sdk: ModuleType, content: bytes) -> Any:
+    """Return the message that the SDK makes of the same stream."""
+    turn = Turn(content=msgspec.Raw(content))
     with StrictServer([turn]) as server, anthropic_sdk.Anthropic(base_url=server.url, api_key=KEY) as client:
         asked = {"max_tokens": 4000, "messages": [json.loads(user().content)], **MODEL}
         with client.messages.stream(**asked) as stream:
-            theirs = stream.get_final_message()
-    content = json.loads(theirs.model_dump_json(exclude_unset=True))["content"]
-    assert json.loads(ours.reply().message)["content"] == content == json.loads(RICH)
+            return stream.get_final_message()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fisk_ai.errors import InvalidReply
-from fisk_ai.providers.settle import decode_answer, settle_anthropic, settle_openai, unique_ids
+from fisk_ai.providers.settle import decode_answer, settle_anthropic, settle_openai, settle_responses, unique_ids
 
 HEAD = b'{"role":"assistant","content":'
 
@@ -147,7 +147,6 @@ def test_valid_chat_message_keeps_every_byte() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        b'""',
         b'"[]"',
         b'"3"',
         b'"nope"',
@@ -163,6 +162,14 @@ def test_chat_arguments_that_are_no_object_become_an_empty_one(arguments: bytes)
     settled = settle_openai(chat(chat_call(b'"{}"', b'"a"'), chat_call(arguments, b'"b"')))
     assert settled.message == chat(chat_call(b'"{}"', b'"a"'), chat_call(b'"{}"', b'"b"'))
     assert settled.unusable == (1,)
+
+
+@pytest.mark.parametrize("blank", [b'""', b'" "', b'"\\n"'])
+def test_chat_arguments_of_blank_text_are_none_and_usable(blank: bytes) -> None:
+    settled = settle_openai(chat(chat_call(blank)))
+    assert settled.message == chat(chat_call(b'"{}"'))
+    assert settled.unusable == ()
+    assert settled.turn.calls[0].parsed() == {}
 
 
 def test_chat_arguments_sent_as_an_object_become_text() -> None:
@@ -205,3 +212,105 @@ def test_ids_that_no_api_takes_back_are_settled(given: str) -> None:
     ids = [call.id for call in settled.turn.calls]
     assert len(set(ids)) == 2
     assert all(re.fullmatch("[a-zA-Z0-9_-]+", each) for each in ids)
+
+
+def item_call(arguments: bytes, call_id: bytes = b'"c1"', name: bytes = b'"lookup"') -> bytes:
+    head = b'{"id":"fc_1","type":"function_call","status":"completed","call_id":'
+    return head + call_id + b',"name":' + name + b',"arguments":' + arguments + b"}"
+
+
+SEALED = b'{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAA"}'
+UNSEALED = b'{"id":"rs_2","type":"reasoning","summary":[],"encrypted_content":null}'
+SAID = b'{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi"}]}'  # noqa: E501
+OUTPUT_HEAD = b'{"role":"assistant","output":'
+
+
+def items(*given: bytes) -> bytes:
+    return b"[ " + b" , ".join(given) + b" ]"
+
+
+def test_valid_output_items_keep_every_byte() -> None:
+    output = items(
+        SEALED,
+        b'{"type":"web_search_call","id":"ws_1","status":"completed","action":{"query":"\\u00e9","n":1.10}}',
+        SAID,
+        b'{"type":"from_the_future","n":1e3,"big":123456789012345678901234567890}',
+        item_call(b'"{ \\"a\\" : 1e3 }"'),
+    )
+    settled = settle_responses(output, sealed_only=True)
+    assert settled.message == OUTPUT_HEAD + output + b"}"
+    assert settled.unusable == ()
+    assert [(call.id, call.arguments) for call in settled.turn.calls] == [("c1", b'{ "a" : 1e3 }')]
+    assert settled.turn.text == "Hi"
+
+
+@pytest.mark.parametrize("arguments", [b'"[]"', b'"{"', b"null", b"3", b'"{\\"a\\": NaN}"'])
+def test_arguments_of_items_that_are_no_object_become_an_empty_one(arguments: bytes) -> None:
+    settled = settle_responses(items(item_call(b'"{}"', b'"a"'), item_call(arguments, b'"b"')), sealed_only=True)
+    expected = items(item_call(b'"{}"', b'"a"'), item_call(b'"{}"', b'"b"'))
+    assert settled.message == OUTPUT_HEAD + expected + b"}"
+    assert settled.unusable == (1,)
+
+
+def test_ids_of_item_calls_become_unique_and_names_sendable() -> None:
+    given = items(item_call(b'"{}"'), SAID, item_call(b'"{}"'), item_call(b'""', b'""', b'"functions.lookup"'))
+    settled = settle_responses(given, sealed_only=True)
+    assert [(call.id, call.name) for call in settled.turn.calls] == [
+        ("c1", "lookup"),
+        ("call_1", "lookup"),
+        ("call_2", "functions_lookup"),
+    ]
+    assert settled.unusable == ()
+
+
+@pytest.mark.parametrize("item", [b"1", b"[]", b'{"text":"no type"}', b'{"type":"message","content":3}'])
+def test_what_is_no_output_item_is_no_turn(item: bytes) -> None:
+    with pytest.raises(InvalidReply) as caught:
+        settle_responses(items(SAID, item), sealed_only=True)
+    assert caught.value.retryable
+
+
+def test_item_call_without_a_name_is_no_turn() -> None:
+    with pytest.raises(InvalidReply, match="without naming"):
+        settle_responses(items(item_call(b'"{}"', name=b'""')), sealed_only=True)
+
+
+def test_reasoning_that_nothing_follows_goes_unless_nothing_else_is_left() -> None:
+    assert settle_responses(items(SEALED, SAID, SEALED), sealed_only=True).message == (
+        OUTPUT_HEAD + b"[" + SEALED + b"," + SAID + b"]}"
+    )
+    alone = settle_responses(items(SEALED), sealed_only=True)
+    assert alone.message == OUTPUT_HEAD + items(SEALED) + b"}"
+    assert alone.turn.empty
+
+
+def test_reasoning_that_is_not_encrypted_goes_only_where_it_cant_come_back() -> None:
+    output = items(UNSEALED, SAID)
+    assert settle_responses(output, sealed_only=True).message == OUTPUT_HEAD + b"[" + SAID + b"]}"
+    assert settle_responses(output, sealed_only=False).message == OUTPUT_HEAD + output + b"}"
+
+
+SHELL = b'{"type":"shell_call","id":"sh_1","call_id":"s1","action":{"commands":["ls"]},"status":"completed"}'
+SHELL_OUTPUT = b'{"type":"shell_call_output","id":"sho_1","call_id":"s1","output":[]}'
+
+
+def test_kinds_of_item_calls_that_nobody_offered_become_calls_that_are_answered_with_an_error() -> None:
+    custom = b'{"type":"custom_tool_call","id":"ctc_1","call_id":"x","name":"patch","input":"y"}'
+    settled = settle_responses(items(custom, SHELL), sealed_only=True)
+    assert [(call.id, call.name) for call in settled.turn.calls] == [("x", "patch"), ("s1", "shell_call")]
+    assert settled.unusable == (0, 1)
+
+
+def test_calls_that_the_provider_answered_itself_are_nobodys() -> None:
+    answered = b'{"type":"function_call_output","call_id":"c1","output":"done"}'
+    output = items(SHELL, SHELL_OUTPUT, item_call(b'"{}"'), answered, item_call(b'"{}"', b'"c2"'))
+    settled = settle_responses(output, sealed_only=True)
+    assert settled.message == OUTPUT_HEAD + output + b"}"
+    assert [call.id for call in settled.turn.calls] == ["c2"]
+
+
+def test_text_of_items_that_json_cant_carry_is_replaced() -> None:
+    said = b'{"type":"message","content":[{"type":"output_text","text":"\\ud83d x"}]}'
+    body = b'{"output":' + items(said) + b"}"
+    output = decode_answer(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, body)["output"]
+    assert settle_responses(bytes(output), sealed_only=True).turn.text == "\ufffd x"

@@ -55,8 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--form", choices=["short", "long"], default="long")
     parser.add_argument("--only", action="append", metavar="TRIAL", help="one of: " + ", ".join(t.name for t in load()))
     parser.add_argument("--jobs", type=int, default=JOBS, help="trials at the same time")
+    parser.add_argument("--pages", action="store_true", help="only write the pages, from the results that are there")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.pages:
+        report.write_page()
+        return 0
     if options.one:
         return _one(options.one, options.form)
     trials = [find(name) for name in options.only] if options.only else load()

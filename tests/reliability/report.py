@@ -9,12 +9,14 @@ from pathlib import Path
 
 import msgspec
 
+from tests.reliability import planting
 from tests.reliability.catalogue import load
 from tests.reliability.trials import KINDS, Form, Kind, Tally, Trial
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "reliability.md"
 RESULTS = DOCS / "reliability.json"
+PLANTED_PAGE = DOCS / "planted-bugs.md"
 BEGIN, END = "<!-- written by `make reliability`: begin -->", "<!-- written by `make reliability`: end -->"
 HEADINGS: Mapping[Kind, str] = {
     "lost": "lost or invented",
@@ -130,15 +132,20 @@ def table(trials: Sequence[Trial], results: Mapping[str, Result]) -> Iterable[st
         yield f"| {trial.name} | {trial.method} | {trial.promises} | {tried} | {counts} | {result.date} |"
 
 
-def page(text: str, trials: Sequence[Trial], results: Mapping[str, Result]) -> str:
-    """Return the page's text with the table in its place."""
+def page(text: str, lines: Iterable[str]) -> str:
+    """Return a page's text with a table in its place."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"the page has no place for the table, between {BEGIN} and {END}")
-    return before + BEGIN + "\n" + "\n".join(table(trials, results)) + "\n" + END + after
+    return before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + after
 
 
 def write_page() -> None:
-    """Write the table of what is kept into the page."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), load(), kept()), encoding="utf-8")
+    """Write what is kept into the page of the trials, and the registry into that of the planted bugs."""
+    _write(PAGE, table(load(), kept()))
+    _write(PLANTED_PAGE, planting.table())
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_text(page(path.read_text(encoding="utf-8"), lines), encoding="utf-8")

@@ -143,7 +143,11 @@ def giant_lines(tally: Tally, form: Form) -> None:
             allowed = MEMORY_FACTOR * len(data) + BASE_BYTES
             require(said["peak"] < allowed, said["peak"], "bytes of memory for", len(data), kind="hang")
             tally.reached[name] += 1
-    require(len(tally.reached) >= (len(files) if form == "long" else 3) or tally.broken, "a file was never read", kind="undetected")
+    require(
+        len(tally.reached) >= (len(files) if form == "long" else 3) or tally.broken,
+        "a file was never read",
+        kind="undetected",
+    )
 
 
 def _read_in_child(state: Path) -> dict[str, Any]:

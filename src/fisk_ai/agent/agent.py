@@ -21,7 +21,7 @@ from fisk_ai.agent.guard import Passage, check_resume
 from fisk_ai.agent.input import InputSource, NoInput
 from fisk_ai.agent.loop import Loop, Setup
 from fisk_ai.agent.orphan import OrphanPolicy, settle_orphans
-from fisk_ai.agent.settings import check_settings, tools_by_name
+from fisk_ai.agent.settings import check_settings, server_tools_by_name, tools_by_name
 from fisk_ai.agent.writer import JournalWriter, never_abandoned
 from fisk_ai.errors import ConfigError, JournalCorrupt
 from fisk_ai.fingerprint import make_fingerprint, tool_hashes
@@ -29,7 +29,7 @@ from fisk_ai.folding import Folding, RunState
 from fisk_ai.ids import check_new_run_id, new_run_id
 from fisk_ai.messages import is_blank
 from fisk_ai.providers import open_provider
-from fisk_ai.providers.base import Provider
+from fisk_ai.providers.base import ModelOptions, Provider
 from fisk_ai.providers.retry import RetryPolicy
 from fisk_ai.records import VERSION, Fingerprint, MetaRecord
 from fisk_ai.stores.base import Journal, Store, timestamp, utc_now
@@ -66,6 +66,7 @@ class Agent:
         *,
         provider: str | Provider = "anthropic",
         open_with: Callable[[], Provider] | None = None,
+        model_options: ModelOptions | None = None,
         system_prompt: str = "",
         tools: Iterable[Tool | Callable[..., object]] = (),
         budget: Budget | None = None,
@@ -81,6 +82,9 @@ class Agent:
             model: the model's name, as the provider knows it.
             provider: a provider's name (its key is read from the environment when a run starts) or an open one.
             open_with: how to open the provider of that name, instead of from the environment alone.
+            model_options: what the provider is asked for besides turns. A provider given by its name alone is opened
+                with them; one that is open, or that `open_with` opens, has to have been given the same, as its server
+                tools are part of the fingerprint.
             system_prompt: the instructions.
             tools: tools, or plain functions to be made into tools.
             budget: limits over the whole life of a run.
@@ -105,8 +109,10 @@ class Agent:
         self.provider_name = provider if isinstance(provider, str) else provider.name
         self._provider = provider
         self._open_with = open_with
+        self.model_options = model_options or ModelOptions()
         self.system_prompt = wellformed(system_prompt)
         self.tools = tools_by_name(tools)
+        self.server_tools = server_tools_by_name(self.model_options.server_tools, self.tools)
         self.budget = budget or Budget()
         self.max_output_tokens = max_output_tokens
         self.thinking_mode = thinking_mode
@@ -130,7 +136,8 @@ class Agent:
             system_prompt=self.system_prompt,
             tools={
                 name: tool_hashes(tool.description, tool.parameters, tool.identity) for name, tool in self.tools.items()
-            },
+            }
+            | {name: tool_hashes("", {}, definition) for name, definition in self.server_tools.items()},
             thinking_mode=self.thinking_mode,
             max_tokens=self.budget.max_tokens,
             max_iterations=self.budget.max_iterations,
@@ -318,12 +325,15 @@ class Agent:
         if not isinstance(self._provider, str):
             yield self._provider  # the caller's, who also closes it
             return
-        provider = self._open_with() if self._open_with else open_provider(self._provider)
+        provider = self._open_with() if self._open_with else self._open_named(self._provider)
         try:
             yield provider
         finally:
             with anyio.CancelScope(shield=True):
                 await provider.aclose()
+
+    def _open_named(self, name: str) -> Provider:
+        return open_provider(name, model=self.model, options=self.model_options)
 
 
 class RunStream:

@@ -152,6 +152,15 @@ def dead_end(state: View) -> str | None:
     return _DEAD_ENDS.get(turn.stop_reason)
 
 
+def fitting_record(state: View) -> int | None:
+    """Return the last record up to which the conversation fitted the model, or None if nothing was answered yet."""
+    turn = state.last_turn
+    if turn is None:
+        return None
+    # A follow-up came after an answer that is worth keeping; results and a paused turn go with their turn.
+    return turn.seq if not state.answered and not turn.calls else turn.seq - 1
+
+
 def _after_answer(state: View, turn: Turn, budget: Budget, *, suspend: bool) -> Step:
     if why := dead_end(state):
         return Finish("error", why)

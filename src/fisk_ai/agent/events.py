@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fisk_ai.errors import StoreError
+from fisk_ai.errors import ProviderError, StoreError
 from fisk_ai.folding import Counters, RunState
 from fisk_ai.records import Reason
 
@@ -62,9 +62,11 @@ class CallRepeated:
 
 @dataclass(frozen=True, slots=True)
 class ModelCalled:
-    """A model call begins."""
+    """An attempt at a model call begins."""
 
     iteration: int
+    attempt: int = 1
+    """Above 1 after a `ModelRetried` and its pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,8 @@ class ModelRetried:
     attempt: int
     error: str
     wait_s: float
-    sent: bool = True
-    """False if no request can have arrived, so that the attempt cost nothing."""
+    may_be_paid: bool = True
+    """False if the request can't have arrived or was turned away, so that the attempt cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class RunResult:
     """True for a chat that was left by the end of its input."""
     storage_error: StoreError | None = field(default=None, compare=False)
     """Set if the end itself could not be stored; all before it is."""
+    provider_error: ProviderError | None = field(default=None, compare=False)
+    """Set if a model call that failed is what ended or suspended the run."""
 
     @property
     def resumable(self) -> bool:

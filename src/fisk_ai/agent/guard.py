@@ -102,14 +102,16 @@ def _settle_ambiguous(
 
 
 def _was_refused(call: Call, state: RunState, current: Fingerprint, tools: Mapping[str, Tool]) -> bool:
-    """Tell whether the dead runner can't have run the call: without such a tool, or with arguments it doesn't take."""
+    """Tell whether the dead runner can't have run the call: it had no such tool, or none that takes its arguments."""
     stored, turn = state.fingerprint, state.last_turn
     if turn is None or state.fingerprint_seq > turn.seq or stored.tools is None or current.tools is None:
         return False  # under which tools the call may have run is not known
     if call.name not in stored.tools:
         return True
-    unchanged = current.tools.get(call.name) == stored.tools[call.name]
-    return unchanged and call.name in tools and tools[call.name].problem_with(call.parsed()) is not None
+    if current.tools.get(call.name) != stored.tools[call.name]:
+        return False
+    # What is in the fingerprint and no tool of ours runs on the provider's side.
+    return call.name not in tools or tools[call.name].problem_with(call.parsed()) is not None
 
 
 def describe_call(call: Call) -> str:

@@ -32,13 +32,13 @@ from fisk_ai.agent.decide import (
     Finish,
     RunCalls,
     decide,
+    fitting_record,
 )
 from fisk_ai.agent.input import EndOfChat, EndOfInput, Input, InputSource
 from fisk_ai.agent.writer import JournalWriter
 from fisk_ai.errors import (
     InvalidReply,
     ProviderError,
-    ProviderUnreachable,
     RecordRefused,
     RunAborted,
     StoreError,
@@ -49,6 +49,7 @@ from fisk_ai.messages import is_blank, user_text
 from fisk_ai.providers.base import Delta, ModelRequest, Provider, Reply, ToolSpec
 from fisk_ai.providers.retry import RetryPolicy, complete_with_retries
 from fisk_ai.records import (
+    MAX_REQUEST_ID_CHARACTERS,
     MAX_TERMINAL_MESSAGE_BYTES,
     AssistantRecord,
     Record,
@@ -107,8 +108,11 @@ class Loop:
     _appended: bool = False
     _repaired: bool = False
     _input_ended: bool = False
+    _provider_error: ProviderError | None = None
     _suspend: anyio.Event = field(default_factory=anyio.Event)
     _input_scope: anyio.CancelScope | None = None
+    _stop_note: str | None = None
+    """What the API said of the last turn's end."""
     _calls: CallRunner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -202,6 +206,7 @@ class Loop:
     async def _call_model(self) -> Finish | None:
         await self._before_effect()
         iteration = self.folding.counters.model_calls
+        self._stop_note = None
         self.on_event(events.ModelCalled(iteration))
         started = time.monotonic()
         try:
@@ -210,11 +215,21 @@ class Loop:
         except _SuspendedWhileWaiting:
             return None
         except ProviderError as problem:
-            return Finish("error", f"the model could not be asked: {problem}")
+            return self._after_failure(problem)
         except RecordRefused as problem:
             return Finish("error", f"the model's turn can't be kept: {problem}")
+        self._stop_note = reply.stop_note
         self._tell_turn(seq)
         return None
+
+    def _after_failure(self, problem: ProviderError) -> Finish:
+        self._provider_error = problem
+        if problem.rate_limited and self.stored:  # what is left can be done when the limit has passed
+            return Finish("suspended", f"the model can't be asked for now: {problem}")
+        advice = ""
+        if self.stored and problem.is_context_overflow and (seq := fitting_record(self.folding)) is not None:
+            advice = f"; it did up to record {seq}: fork the run there, or earlier"
+        return Finish("error", f"the model could not be asked: {problem}{advice}")
 
     def _request(self, iteration: int) -> ModelRequest:
         return ModelRequest(
@@ -231,16 +246,24 @@ class Loop:
         def on_delta(delta: Delta) -> None:
             self.on_event(events.TextStreamed(delta.kind, delta.text))
 
-        def on_retry(attempt: int, error: ProviderError, wait_s: float) -> None:
-            sent = not isinstance(error, ProviderUnreachable) or error.sent
-            self.on_event(events.ModelRetried(attempt, str(error), wait_s, sent))
+        attempt = 1
+
+        def on_retry(failed: int, error: ProviderError, wait_s: float) -> None:
+            nonlocal attempt
+            attempt = failed + 1
+            self.on_event(events.ModelRetried(failed, str(error), wait_s, error.may_be_paid))
+
+        async def pause(seconds: float) -> None:
+            await self._pause(seconds)
+            await self._before_effect()
+            self.on_event(events.ModelCalled(request.iteration, attempt))
 
         return await complete_with_retries(
             self.setup.provider,
             request,
             on_delta=on_delta,
             on_retry=on_retry,
-            pause=self._pause,
+            pause=pause,
             call_timeout_s=self.setup.call_timeout_s,
             policy=self.setup.retry,
         )
@@ -271,6 +294,7 @@ class Loop:
             cache_create_tokens=max(reply.cache_create_tokens, 0),
             duration_ms=milliseconds_since(started),
             response_id=wellformed(reply.response_id) if reply.response_id is not None else None,
+            request_id=wellformed(reply.request_id)[:MAX_REQUEST_ID_CHARACTERS] if reply.request_id else None,
             parallel=parallel if len(parallel) > 1 else (),
             unusable=reply.unusable,
         )
@@ -322,6 +346,7 @@ class Loop:
 
     async def _finish(self, step: Finish) -> events.RunResult:
         problem: StoreError | None = None
+        step = self._explained(step)
         if not self._is_already_said(step):
             try:
                 await self._append_end(step)
@@ -330,6 +355,11 @@ class Loop:
         result = self._result(step, problem)
         self.on_event(events.RunEnded(result))
         return result
+
+    def _explained(self, step: Finish) -> Finish:
+        if step.reason != "error" or step.message is None or self._stop_note is None:
+            return step
+        return Finish(step.reason, f"{step.message} ({self._stop_note})")
 
     async def _append_end(self, step: Finish) -> None:
         await self._repair()
@@ -363,6 +393,7 @@ class Loop:
             stored=self.stored,
             input_ended=self._input_ended,
             storage_error=problem,
+            provider_error=self._provider_error,
         )
 
     @property

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from fisk_ai.errors import ConfigError, ToolSetupError
+from fisk_ai.jsontext import canonical
 from fisk_ai.providers import PROVIDERS
 from fisk_ai.tools.base import Tool
 from fisk_ai.tools.function import FunctionTool
@@ -44,6 +47,43 @@ def tools_by_name(tools: Iterable[Tool | Callable[..., object]]) -> Mapping[str,
             raise ToolSetupError(f"two tools are named {tool.name!r}: give one of them another name")
         found[tool.name] = tool
     return found
+
+
+def server_tools_by_name(
+    definitions: Iterable[Mapping[str, Any]], tools: Mapping[str, Tool]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return tools of the provider's side by their names, or by their types where they have none.
+
+    Raises:
+        ConfigError: for a definition that can't be sent, or a name that is taken twice.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    problems = []
+    for definition in definitions:
+        kind, name = definition.get("type"), definition.get("name")
+        if not isinstance(kind, str) or not kind.strip() or not _is_json(definition):
+            problems.append("a server tool is a mapping of plain JSON values with at least `type`, a text")
+        elif name is not None and (name in tools or name in found):
+            problems.append(f"server tool {name!r} has the name of another tool: give one of them another name")
+        else:
+            found[str(name) if name is not None else _numbered(kind, found)] = definition
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _is_json(value: object) -> bool:
+    try:
+        canonical(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _numbered(kind: str, taken: Mapping[str, object]) -> str:
+    """Return the type, with a number if there are more of it: some kinds have no name of their own."""
+    names = (kind if number == 1 else f"{kind} {number}" for number in itertools.count(1))
+    return next(name for name in names if name not in taken)
 
 
 def _as_tool(item: Tool | Callable[..., object]) -> Tool:

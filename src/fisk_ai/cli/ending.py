@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fisk_ai.agent.decide import dead_end
+from fisk_ai.agent.decide import dead_end, fitting_record
 from fisk_ai.agent.events import RunResult
 from fisk_ai.cli.places import Place
 from fisk_ai.folding import RunState
@@ -13,7 +13,7 @@ from fisk_ai.stores.base import Store
 from fisk_ai.text import one_line
 
 _HOW: Mapping[Reason, str] = {
-    "suspended": "is suspended",
+    "suspended": "is suspended: {why}",
     "error": "failed: {why}",
     "budget": "stopped at its budget: {why}",
     "max_iterations": "stopped at its budget: {why}",
@@ -27,15 +27,30 @@ _WHY_WIDTH = 2000
 
 def ending(result: RunResult, place: Place, store: Store) -> str:
     """Return how a run ended; of a stored one, the last line is the command that goes on with it."""
-    how = _HOW[result.reason].format(why=one_line(result.message or "no reason is known", _WHY_WIDTH))
+    how = _how(result)
     if not result.stored:
         return "the chat is over; nothing of it was stored" if result.reason == "suspended" else f"the run {how}"
     if result.reason == "error" and dead_end(state := store.load(result.run_id)):
         return (
             f"run {result.run_id} {how}. It can't go on; this asks again, in a new run:\n  {fork_before(state, place)}"
         )
+    if (at := _fitting_record(result, store)) is not None:
+        fork = place.session_command("fork", result.run_id, "--at", str(at))
+        return f"run {result.run_id} {how}. A resume asks the same again; this makes a new run that fits:\n  {fork}"
     before = _BEFORE_GOING_ON.get(result.reason, "")
     return f"run {result.run_id} {how}{before}; go on with:\n  {resume(result.run_id, result.reason, place)}"
+
+
+def _how(result: RunResult) -> str:
+    if result.reason == "suspended" and not result.message:
+        return "is suspended"  # because somebody wanted it
+    return _HOW[result.reason].format(why=one_line(result.message or "no reason is known", _WHY_WIDTH))
+
+
+def _fitting_record(result: RunResult, store: Store) -> int | None:
+    """Return where to fork a run whose conversation became too long, or None."""
+    problem = result.provider_error
+    return fitting_record(store.load(result.run_id)) if problem and problem.is_context_overflow else None
 
 
 def way_on(state: RunState, place: Place) -> str | None:

@@ -26,8 +26,8 @@ from fisk_ai.tools.base import Tool
 _KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
     "openai": ("OPENAI_API_KEY",),
-    "scripted": (),
 }
+"""Of pydantic-ai each model's own provider names its variable."""
 
 
 @click.command("info", cls=Command)
@@ -57,6 +57,10 @@ def _data(loaded: LoadedConfig, agent: Agent) -> dict[str, Any]:
         "model": agent.model,
         "base_url": _base_url(loaded.config.llm),
         "key_variables": _key_variables(loaded.config.llm),
+        "api": loaded.config.llm.api if agent.provider_name == "openai" else None,
+        "cache": agent.model_options.cache,
+        "service_tier": agent.model_options.service_tier,
+        "betas": agent.model_options.betas,
         "thinking_mode": agent.thinking_mode,
         "max_output_tokens": agent.max_output_tokens,
         "call_timeout_s": agent.call_timeout_s,
@@ -78,6 +82,11 @@ def _data(loaded: LoadedConfig, agent: Agent) -> dict[str, Any]:
             }
             for _, tool in sorted(agent.tools.items())
         ],
+        # Not their definitions, which may hold a token for what they reach.
+        "server_tools": [
+            {"name": name, "type": definition["type"], "hashes": fingerprint["tools"][name]}
+            for name, definition in agent.server_tools.items()
+        ],
     }
 
 
@@ -91,7 +100,7 @@ def _base_url(llm: LlmConfig) -> str | None:
 
 def _key_variables(llm: LlmConfig) -> dict[str, bool]:
     """Return the variables that the key may come from, and whether they are set; never their values."""
-    names = (llm.api_key_env,) if llm.api_key_env else _KEY_VARIABLES[llm.provider]
+    names = (llm.api_key_env,) if llm.api_key_env else _KEY_VARIABLES.get(llm.provider, ())
     return {name: bool(os.environ.get(name, "").strip()) for name in names}
 
 
@@ -116,7 +125,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
         ),
         f"store:     {data['store']}",
         f"prompt:    {_hashed('system prompt', data['fingerprint']['system_hash'], there=data['system_prompt'])}",
-        f"tools:     {_hashed(str(len(data['tools'])), data['fingerprint']['tools_hash'], there=data['tools'])}",
+        f"tools:     {_tools_line(data)}",
     ]
     lines[2:2] = _access_lines(data)
     for tool in data["tools"]:
@@ -127,11 +136,29 @@ def _lines(data: dict[str, Any]) -> list[str]:
         lines.append(f"      on crash {tool['on_crash']}, {limit}{parallel}; {hashes}")
         if tool["found"] is False:
             lines.append(f"      its program is not found: {one_line(tool['runs']['argv'][0], 200)}")
+    for tool in data["server_tools"]:
+        lines.append(f"  {one_line(tool['name'], 80)}: {one_line(tool['type'], 70)}")
+        lines.append(f"      on the provider's side; definition {tool['hashes']['command'][:8]}")
     return lines
 
 
+def _tools_line(data: dict[str, Any]) -> str:
+    own, served = len(data["tools"]), len(data["server_tools"])
+    count = f"{own} and {served} on the provider's side" if served else str(own)
+    return _hashed(count, data["fingerprint"]["tools_hash"], there=own + served)
+
+
+def _options_line(data: dict[str, Any]) -> str:
+    said = [f"api {data['api']}"] if data["api"] else []
+    said.append(f"cache {'on' if data['cache'] else 'off'}")
+    said += [f"service tier {one_line(data['service_tier'], 80)}"] if data["service_tier"] else []
+    said += [f"beta {one_line(name, 80)}" for name in data["betas"]]
+    return ", ".join(said)
+
+
 def _access_lines(data: dict[str, Any]) -> list[str]:
-    lines = [f"server:    {one_line(data['base_url'], 200)}"] if data["base_url"] else []
+    lines = [] if data["provider"] == "scripted" else [f"options:   {_options_line(data)}"]
+    lines += [f"server:    {one_line(data['base_url'], 200)}"] if data["base_url"] else []
     variables = data["key_variables"]
     found = [name for name, is_set in variables.items() if is_set]
     if found:

@@ -49,7 +49,7 @@ class Live:
                 self._stream(event)
             case events.ModelCalled():
                 self._streamed = ""
-                self._spinner.start("the model works")
+                self._spinner.start("the model works" + (f" (attempt {event.attempt})" if event.attempt > 1 else ""))
             case _:
                 self._spinner.stop()
                 self._end_line()
@@ -93,7 +93,8 @@ class Live:
                 self._turn(event)
             case events.ModelRetried():
                 self._streamed = ""
-                terminal.say(_retried(event))
+                terminal.say(retry_line(event))
+                self._spinner.start(f"attempt {event.attempt + 1} in {event.wait_s:.1f} s: {event.error}")
             case events.ToolStarted():
                 self._tool_started(event)
             case events.ToolFinished():
@@ -159,8 +160,9 @@ def _named(name: str) -> str:
     return one_line(name, NAME_WIDTH)
 
 
-def _retried(event: events.ModelRetried) -> str:
-    paid = " (a turn that broke off may be paid for twice)" if event.sent else ""
+def retry_line(event: events.ModelRetried) -> str:
+    """Return what went wrong with a model call, and what is waited for now."""
+    paid = " (a turn that broke off may be paid for twice)" if event.may_be_paid else ""
     return f"model: {one_line(event.error, 300)}; attempt {event.attempt + 1} follows in {event.wait_s:.1f} s{paid}"
 
 

@@ -16,6 +16,8 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until a run listens there is nothing to save: no traceback out of whatever is being imported.
         signal.signal(signal.SIGINT, _leave_at_once)
+    if not os.environ.get("FISK_AI_DEBUG"):
+        sys.unraisablehook = _say_nothing
     from fisk_ai.cli import terminal
 
     terminal.supply_missing_streams()
@@ -31,3 +33,10 @@ def main() -> NoReturn:
 
 def _leave_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(ABORTED)
+
+
+def _say_nothing(_problem: sys.UnraisableHookArgs, /) -> None:
+    """Spare an operator the tracebacks of objects that fail while they are destroyed: they stop nothing.
+
+    The standard library's event loop does that when there were too few descriptors to make it.
+    """

@@ -13,6 +13,7 @@ import msgspec
 from fisk_ai.agent import events
 from fisk_ai.cli import terminal
 from fisk_ai.cli.json_output import error_data, print_json, print_json_line
+from fisk_ai.cli.live import retry_line
 from fisk_ai.reports.summary import counters_data
 
 
@@ -79,7 +80,9 @@ class FinalJson(StreamedJson):
     """Writes the result as one document to stdout, and nothing before."""
 
     def __call__(self, event: events.Event) -> None:
-        """Keep silent."""
+        """Keep silent, but for what makes somebody wait."""
+        if isinstance(event, events.ModelRetried):
+            terminal.say(retry_line(event))
 
     def finish(self, result: events.RunResult) -> None:
         """Write the result."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from fisk_ai.errors import UnsupportedFormat
-from fisk_ai.formats import anthropic, openai
+from fisk_ai.formats import anthropic, openai, responses
 from fisk_ai.messages import TurnContent
 
 Reader = Callable[[bytes], TurnContent]
@@ -18,7 +18,9 @@ Reader = Callable[[bytes], TurnContent]
 DEFAULT_FORMAT = "anthropic"
 """What a record of other origin without `format` means."""
 
-READERS: Mapping[str, Reader] = MappingProxyType({"anthropic": anthropic.read_turn, "openai": openai.read_turn})
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {"anthropic": anthropic.read_turn, "openai": openai.read_turn, "openai-responses": responses.read_turn}
+)
 
 
 def reader_for(format_name: str) -> Reader:

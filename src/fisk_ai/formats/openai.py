@@ -36,12 +36,21 @@ _decoder = msgspec.json.Decoder(_Turn)
 def read_turn(message: bytes) -> TurnContent:
     """Read an assistant message; raises `msgspec.DecodeError` if it has not this shape."""
     turn = _decoder.decode(message)
-    if isinstance(turn.content, list):
-        text = "".join(part.text for part in turn.content if part.type == "text")
-    else:
-        text = turn.content or turn.refusal or ""
+    text = _content(turn) or turn.refusal or ""
     calls = tuple(_call(position, call) for position, call in enumerate(turn.tool_calls or ()))
     return TurnContent(calls, text, empty=not calls and is_blank(text))
+
+
+def is_refusal(message: bytes) -> bool:
+    """Tell whether the model did nothing but refuse."""
+    turn = _decoder.decode(message)
+    return not is_blank(turn.refusal or "") and is_blank(_content(turn)) and not turn.tool_calls
+
+
+def _content(turn: _Turn) -> str:
+    if isinstance(turn.content, list):
+        return "".join(part.text for part in turn.content if part.type == "text")
+    return turn.content or ""
 
 
 def _call(position: int, call: _ToolCall) -> Call:

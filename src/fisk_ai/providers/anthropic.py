@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from fisk_ai.jsontext import BadJson, decode_strict, splice_array
+from fisk_ai.jsontext import splice_array
 from fisk_ai.messages import Message, is_blank
-from fisk_ai.providers.base import Delta, ModelRequest, Reply
+from fisk_ai.providers.base import Delta, ModelOptions, ModelRequest, Reply
+from fisk_ai.providers.blocks import OpenBlock
 from fisk_ai.providers.refusals import reported_refusal
 from fisk_ai.providers.settle import decode_answer, settle_anthropic
 from fisk_ai.providers.wire import (
@@ -27,10 +27,12 @@ from fisk_ai.providers.wire import (
     read_shape,
     splice_messages,
 )
+from fisk_ai.text import one_line
 
 VERSION = "2026-10-21"
 """Of the API; pinned, so that what comes back doesn't change by itself."""
 
+_NO_OPTIONS = ModelOptions()
 _NULL = msgspec.Raw(b"null")
 _MAYBE_BLANK = re.compile(rb'"text"\s*:\s*"(?:[\s\x7f-\xff]|\\u[0-9a-fA-F]{4}|\\[bfnrt])*"')
 
@@ -41,11 +43,15 @@ class MessagesApi:
     name = "anthropic"
     format = "anthropic"
     path = "/v1/messages"
-    headers: Mapping[str, str] = {"anthropic-version": VERSION}
+
+    def __init__(self, options: ModelOptions = _NO_OPTIONS) -> None:
+        self._options = options
+        betas = {"anthropic-beta": ",".join(options.betas)} if options.betas else {}
+        self.headers: Mapping[str, str] = {"anthropic-version": VERSION, **betas}
 
     def build_request(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body to post."""
-        return build_request(request, stream=stream)
+        return build_request(request, stream=stream, options=self._options)
 
     def read_reply(self, body: bytes) -> Reply:
         """Read an answer that was not streamed."""
@@ -56,21 +62,30 @@ class MessagesApi:
         return Accumulator()
 
 
-def build_request(request: ModelRequest, *, stream: bool) -> bytes:
+def build_request(request: ModelRequest, *, stream: bool, options: ModelOptions = _NO_OPTIONS) -> bytes:
     """Return the body to post."""
     head: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
     if not is_blank(request.system_prompt):
         head["system"] = request.system_prompt
-    if request.tools:
-        head["tools"] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-            for tool in request.tools
-        ]
+    if tools := _tools(request, options):
+        head["tools"] = tools
     if (thinking := _thinking(request.thinking_mode)) is not None:
         head["thinking"] = thinking
+    if options.cache:
+        # Beside the messages and not in one: the API puts the breakpoint on the last block, journaled bytes stay.
+        head["cache_control"] = {"type": "ephemeral"}
+    if options.service_tier is not None:
+        head["service_tier"] = options.service_tier
     if stream:
         head["stream"] = True
     return splice_messages(head, splice_array([_sent(message) for message in request.messages]))
+
+
+def _tools(request: ModelRequest, options: ModelOptions) -> list[Mapping[str, Any]]:
+    own = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools
+    ]
+    return [*own, *options.server_tools]
 
 
 def _thinking(mode: str) -> dict[str, Any] | None:
@@ -132,6 +147,7 @@ class _Answer(msgspec.Struct):
     role: str | None = None
     content: msgspec.Raw = _NULL
     stop_reason: str | None = None
+    stop_details: Any = None
     usage: _Usage | None = None
 
 
@@ -150,11 +166,12 @@ def read_reply(body: bytes) -> Reply:
         raise reported_refusal(MessagesApi.name, body)
     if answer.role not in (None, "assistant"):
         raise not_an_answer("its role is not `assistant`")
-    return _reply(answer.id, bytes(answer.content), answer.stop_reason, answer.usage or _Usage())
+    stop = _Stop(answer.stop_reason, answer.stop_details)
+    return _reply(answer.id, bytes(answer.content), stop, answer.usage or _Usage())
 
 
-def _reply(answer_id: str | None, content: bytes, stop_reason: str | None, usage: _Usage) -> Reply:
-    stop_reason = one_of(stop_reason, "stop reason")
+def _reply(answer_id: str | None, content: bytes, stop: _Stop, usage: _Usage) -> Reply:
+    stop_reason = one_of(stop.stop_reason, "stop reason")
     settled = settle_anthropic(content)
     return Reply(
         format=MessagesApi.format,
@@ -165,8 +182,17 @@ def _reply(answer_id: str | None, content: bytes, stop_reason: str | None, usage
         cache_read_tokens=usage.cache_read_input_tokens or 0,
         cache_create_tokens=usage.cache_creation_input_tokens or 0,
         response_id=answer_id,
+        stop_note=_stop_note(stop.stop_details),
         unusable=settled.unusable,
     )
+
+
+def _stop_note(details: Any) -> str | None:
+    """Return what the API says of a refusal: its category, its explanation, or both."""
+    if not isinstance(details, dict):
+        return None
+    said = [details.get(name) for name in ("category", "explanation")]
+    return ": ".join(one_line(text, 300) for text in said if isinstance(text, str) and not is_blank(text)) or None
 
 
 class _Event(msgspec.Struct):
@@ -180,58 +206,11 @@ class _Event(msgspec.Struct):
 
 class _Stop(msgspec.Struct):
     stop_reason: str | None = None
-
-
-class _Delta(msgspec.Struct):
-    type: str
-    text: msgspec.Raw = _NULL
-    thinking: msgspec.Raw = _NULL
-    signature: msgspec.Raw = _NULL
-    citation: msgspec.Raw = _NULL
-    partial_json: str = ""
+    stop_details: Any = None
 
 
 _events = msgspec.json.Decoder(_Event)
-_deltas = msgspec.json.Decoder(_Delta)
 _stops = msgspec.json.Decoder(_Stop)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_texts = msgspec.json.Decoder(str)
-
-
-@dataclass(slots=True)
-class _OpenBlock:
-    """One content block while its deltas arrive; pieces are kept as the provider spelled them."""
-
-    fields: dict[str, bytes]
-    strings: dict[str, list[bytes]] = field(default_factory=dict)
-    citations: list[bytes] = field(default_factory=list)
-    arguments: list[str] = field(default_factory=list)
-    closed: bool = False
-
-    def encode(self) -> bytes:
-        """Return the block as the API would have sent it whole."""
-        for name, pieces in self.strings.items():
-            self.fields[name] = b'"' + _inside(self.fields.get(name, b"")) + b"".join(pieces) + b'"'
-        if self.citations:
-            self.fields["citations"] = splice_array(self.citations)
-        if (spelled := "".join(self.arguments)).strip():
-            self.fields["input"] = _arguments(spelled)
-        items = [msgspec.json.encode(name) + b":" + value for name, value in self.fields.items()]
-        return b"{" + b",".join(items) + b"}"
-
-
-def _inside(string: bytes) -> bytes:
-    return string[1:-1] if string.startswith(b'"') else b""
-
-
-def _arguments(spelled: str) -> bytes:
-    """Return arguments as they were spelled; what is cut off or broken as text, which is never usable."""
-    raw = spelled.encode()
-    try:
-        decode_strict(raw)
-    except BadJson:
-        return msgspec.json.encode(spelled)
-    return raw
 
 
 class Accumulator:
@@ -242,8 +221,8 @@ class Accumulator:
         self._started = False
         self._id: str | None = None
         self._usage = _Usage()
-        self._stop_reason: str | None = None
-        self._blocks: list[_OpenBlock] = []
+        self._stop = _Stop()
+        self._blocks: list[OpenBlock] = []
 
     def feed(self, event: str, data: str) -> Delta | None:
         """Take one event and return what there is to show of it."""
@@ -255,12 +234,13 @@ class Accumulator:
             case "content_block_start":
                 self._open_block(parsed)
             case "content_block_delta":
-                return self._extend(self._open(parsed.index), bytes(parsed.delta))
+                return self._open(parsed.index).extend(bytes(parsed.delta))
             case "content_block_stop":
                 self._open(parsed.index).closed = True
             case "message_delta":
                 self._usage.update(parsed.usage)
-                self._stop_reason = read_shape(_stops.decode, bytes(parsed.delta)).stop_reason or self._stop_reason
+                stop = read_shape(_stops.decode, bytes(parsed.delta))
+                self._stop = stop if stop.stop_reason else self._stop
             case "message_stop":
                 self.done = True
             case "error":
@@ -278,44 +258,18 @@ class Accumulator:
     def _open_block(self, event: _Event) -> None:
         if event.index != len(self._blocks):
             raise not_an_answer("content blocks out of order")
-        fields = read_shape(_fields.decode, bytes(event.content_block))
-        self._blocks.append(_OpenBlock({name: bytes(value) for name, value in fields.items()}))
+        self._blocks.append(OpenBlock.start(bytes(event.content_block)))
 
-    def _open(self, index: int) -> _OpenBlock:
+    def _open(self, index: int) -> OpenBlock:
         if not 0 <= index < len(self._blocks) or self._blocks[index].closed:
             raise not_an_answer("an event for a content block that isn't open")
         return self._blocks[index]
-
-    def _extend(self, block: _OpenBlock, raw: bytes) -> Delta | None:
-        delta = read_shape(_deltas.decode, raw)
-        match delta.type:
-            case "text_delta":
-                return _joined(block, "text", delta.text)
-            case "thinking_delta":
-                return _joined(block, "thinking", delta.thinking)
-            case "signature_delta":
-                read_shape(_texts.decode, bytes(delta.signature))
-                block.fields["signature"] = bytes(delta.signature)
-            case "citations_delta":
-                block.citations.append(bytes(delta.citation))
-            case "input_json_delta":
-                block.arguments.append(delta.partial_json)
-            case unknown:
-                raise StreamNotVerbatim(f"a delta of the type {unknown!r}")
-        return None
 
     def reply(self) -> Reply:
         """Return the turn."""
         if not self._started or not self.done or not all(block.closed for block in self._blocks):
             raise ended_early("its end event")
-        if self._stop_reason is None:
+        if self._stop.stop_reason is None:
             raise ended_early("a stop reason")
         content = splice_array([block.encode() for block in self._blocks])
-        return _reply(self._id, content, self._stop_reason, self._usage)
-
-
-def _joined(block: _OpenBlock, name: Literal["text", "thinking"], piece: msgspec.Raw) -> Delta:
-    """Append a piece to one of the block's texts and return it for showing."""
-    shown = read_shape(_texts.decode, bytes(piece))
-    block.strings.setdefault(name, []).append(_inside(bytes(piece).strip()))
-    return Delta(name, shown)
+        return _reply(self._id, content, self._stop, self._usage)

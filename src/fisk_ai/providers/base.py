@@ -66,6 +66,8 @@ class Reply:
     response_id: str | None = None
     request_id: str | None = None
     """What the API's support asks for."""
+    stop_note: str | None = None
+    """Why the model stopped, in the API's words and on one line, where it says more than the stop reason."""
     unusable: tuple[int, ...] = ()
     """Positions of the calls whose arguments were no object and became `{}`."""
 

@@ -6,21 +6,28 @@ No retries and no deadline here: both are the retry policy's.
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 
 import httpx2
 
 from fisk_ai.errors import ConfigError, InvalidReply, ProviderError, ProviderRefused, ProviderUnreachable
 from fisk_ai.formats import reader_for
 from fisk_ai.providers.base import Delta, ModelRequest, OnDelta, Reply
+from fisk_ai.providers.concessions import Conceding
 from fisk_ai.providers.credentials import Endpoint
 from fisk_ai.providers.refusals import http_refusal
 from fisk_ai.providers.wire import MAX_REPLY_BYTES, Api, StreamNotVerbatim, not_an_answer
+from fisk_ai.records import MAX_REQUEST_ID_CHARACTERS
 from fisk_ai.text import one_line
 
 _CONNECT_TIMEOUT_S = 10.0
 _MAX_ERROR_BYTES = 64 * 1024
 _EVENT_STREAM = "text/event-stream"
 _KEY = "[key]"
+
+
+class _ConcededError(Exception):
+    """The server refused a part of the request, which is left out from now on."""
 
 
 class HttpProvider:
@@ -76,18 +83,39 @@ class HttpProvider:
         return problem
 
     async def _attempt(self, request: ModelRequest, on_delta: OnDelta, *, stream: bool) -> Reply:
+        """Ask, and once more for each part of the request that the server refuses and that can be left out."""
+        while True:
+            try:
+                return await self._ask(request, on_delta, stream=stream)
+            except _ConcededError:
+                continue
+
+    async def _ask(self, request: ModelRequest, on_delta: OnDelta, *, stream: bool) -> Reply:
         body = self._api.build_request(request, stream=stream)
         headers = {"accept": _EVENT_STREAM if stream else "application/json"}
         url = self._endpoint.base_url + self._api.path
         try:
             async with self._open_client().stream("POST", url, content=body, headers=headers) as response:
-                if response.status_code != httpx2.codes.OK:
-                    raise await self._refusal(response)
-                if _content_type(response) == _EVENT_STREAM:
-                    return await self._read_stream(response, on_delta)
-                reply = self._api.read_reply(await _read_body(response, MAX_REPLY_BYTES))
+                return await self._read_named(response, on_delta)
         except httpx2.RequestError as problem:
             raise self._unreachable(problem) from problem
+
+    async def _read_named(self, response: httpx2.Response, on_delta: OnDelta) -> Reply:
+        """Read an answer with the id that the API gave its request, which its support asks for."""
+        request_id = _request_id(response)
+        try:
+            return replace(await self._read(response, on_delta), request_id=request_id)
+        except httpx2.RequestError as problem:
+            raise _named(self._unreachable(problem), request_id) from problem
+        except ProviderError as problem:
+            raise _named(problem, request_id) from problem.__cause__
+
+    async def _read(self, response: httpx2.Response, on_delta: OnDelta) -> Reply:
+        if response.status_code != httpx2.codes.OK:
+            raise await self._refusal(response)
+        if _content_type(response) == _EVENT_STREAM:
+            return await self._read_stream(response, on_delta)
+        reply = self._api.read_reply(await _read_body(response, MAX_REPLY_BYTES))
         _show_whole(reply, on_delta)
         return reply
 
@@ -108,12 +136,15 @@ class HttpProvider:
         return turn.reply()
 
     async def _refusal(self, response: httpx2.Response) -> ProviderRefused:
+        body = await _read_body(response, _MAX_ERROR_BYTES, cut=True)
+        if isinstance(self._api, Conceding) and self._api.concessions.make(response.status_code, body):
+            raise _ConcededError
         credential = self._endpoint.credential
         return http_refusal(
             self.name,
             response.status_code,
             response.headers,
-            await _read_body(response, _MAX_ERROR_BYTES, cut=True),
+            body,
             credential=credential.variable if credential else "whether the server wants a key",
         )
 
@@ -152,6 +183,18 @@ class HttpProvider:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
+
+
+def _request_id(response: httpx2.Response) -> str | None:
+    """Return the id that the API gave the request, if it names one."""
+    given = response.headers.get("request-id") or response.headers.get("x-request-id") or ""
+    return one_line(given, MAX_REQUEST_ID_CHARACTERS) or None
+
+
+def _named(problem: ProviderError, request_id: str | None) -> ProviderError:
+    if request_id is not None:
+        problem.args = (f"{problem} (request-id {request_id})",)
+    return problem
 
 
 def _content_type(response: httpx2.Response) -> str:

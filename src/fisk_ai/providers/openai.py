@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from fisk_ai.errors import ProviderRefused
+from fisk_ai.formats.openai import is_json_object, is_refusal
 from fisk_ai.jsontext import splice_array
 from fisk_ai.messages import (
     NO_OUTPUT,
@@ -19,9 +20,10 @@ from fisk_ai.messages import (
     is_blank,
     read_user,
 )
-from fisk_ai.providers.base import Delta, ModelRequest, Reply
+from fisk_ai.providers.base import Delta, ModelOptions, ModelRequest, Reply
+from fisk_ai.providers.concessions import Concessions
 from fisk_ai.providers.refusals import reported_refusal
-from fisk_ai.providers.settle import decode_answer, settle_openai
+from fisk_ai.providers.settle import Settled, decode_answer, settle_openai
 from fisk_ai.providers.wire import (
     StreamNotVerbatim,
     check_format,
@@ -39,6 +41,10 @@ _STOP_REASONS = {
 }
 """The API's word -> the Messages API's; words that aren't here stay as they are."""
 
+_REFUSALS: Mapping[str, str] = {"stream_options": r"stream_options", "max_tokens": r"max_completion_tokens"}
+"""What only some servers take -> errors about it; whose limit is named by the other word wants that one."""
+
+_NO_OPTIONS = ModelOptions()
 _NULL = msgspec.Raw(b"null")
 
 
@@ -50,12 +56,16 @@ class ChatApi:
     path = "/chat/completions"
     headers: Mapping[str, str] = {}
 
-    def __init__(self, *, official: bool) -> None:
+    def __init__(self, *, official: bool, options: ModelOptions = _NO_OPTIONS) -> None:
         self._official = official
+        self._options = options
+        self.concessions = Concessions(_REFUSALS)
 
     def build_request(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body to post."""
-        return build_request(request, stream=stream, official=self._official)
+        return build_request(
+            request, stream=stream, official=self._official, options=self._options, without=self.concessions
+        )
 
     def read_reply(self, body: bytes) -> Reply:
         """Read an answer that was not streamed."""
@@ -66,15 +76,23 @@ class ChatApi:
         return Accumulator()
 
 
-def build_request(request: ModelRequest, *, stream: bool, official: bool) -> bytes:
-    """Return the body to post.
+def build_request(
+    request: ModelRequest,
+    *,
+    stream: bool,
+    official: bool,
+    options: ModelOptions = _NO_OPTIONS,
+    without: Container[str] = (),
+) -> bytes:
+    """Return the body to post, without the parts that were given up.
 
     Raises:
         ProviderRefused: for a thinking budget, which this API has no word for.
     """
     if request.thinking_mode.startswith("budget:"):
         raise ProviderRefused("the openai provider takes no thinking budget: set thinking off or adaptive")
-    limit = "max_completion_tokens" if official else "max_tokens"  # the official API calls the latter outdated
+    # The official API calls the latter outdated, and some of its models refuse it wherever they are served.
+    limit = "max_completion_tokens" if official or "max_tokens" in without else "max_tokens"
     head: dict[str, Any] = {"model": request.model, limit: request.max_output_tokens}
     if request.tools:
         head["tools"] = [
@@ -88,8 +106,12 @@ def build_request(request: ModelRequest, *, stream: bool, official: bool) -> byt
             }
             for tool in request.tools
         ]
+    if options.service_tier is not None:
+        head["service_tier"] = options.service_tier
     if stream:
-        head |= {"stream": True, "stream_options": {"include_usage": True}}
+        head["stream"] = True
+        if "stream_options" not in without:
+            head["stream_options"] = {"include_usage": True}
     return splice_messages(head, splice_array(_sent_messages(request)))
 
 
@@ -153,19 +175,15 @@ def _content(parts: Sequence[dict[str, Any]]) -> Any:
     return list(parts)
 
 
-class _CachedTokens(msgspec.Struct):
+class _PromptDetails(msgspec.Struct):
     cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _CachedTokens | None = None
-
-    @property
-    def cached(self) -> int:
-        details = self.prompt_tokens_details
-        return details.cached_tokens or 0 if details else 0
+    prompt_tokens_details: _PromptDetails | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -179,6 +197,7 @@ class _Answer(msgspec.Struct):
     """A whole answer, or one chunk of a stream."""
 
     id: str | None = None
+    object: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: msgspec.Raw = _NULL
@@ -186,6 +205,7 @@ class _Answer(msgspec.Struct):
 
 _answers = msgspec.json.Decoder(_Answer)
 _objects = msgspec.json.Decoder(dict[str, Any])
+_anything = msgspec.json.Decoder()
 
 
 def read_reply(body: bytes) -> Reply:
@@ -204,31 +224,49 @@ def read_reply(body: bytes) -> Reply:
 
 def _read_answer(body: bytes) -> _Answer:
     answer = decode_answer(_answers.decode, body)
-    if bytes(answer.error) != b"null":
-        raise reported_refusal(ChatApi.name, body)
+    if bytes(answer.error) != b"null" or answer.object == "error":
+        raise _reported(body)
     return answer
+
+
+_WORTH_REPEATING = frozenset({408, 409, 429})
+
+
+def _reported(body: bytes) -> ProviderRefused:
+    """Return the error that a body or an event reports; with some servers its code is a status."""
+    problem = reported_refusal(ChatApi.name, body)
+    said = decode_answer(_anything.decode, body)
+    error = said.get("error", said) if isinstance(said, dict) else None
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and 400 <= code < 500 and code not in _WORTH_REPEATING:
+        problem.retryable = False
+    return problem
 
 
 def _reply(answer_id: str | None, message: bytes, finish_reason: str | None, usage: _Usage) -> Reply:
     finish_reason = one_of(finish_reason, "finish reason")
     settled = settle_openai(message)
-    prompt_tokens = usage.prompt_tokens or 0
+    details = usage.prompt_tokens_details or _PromptDetails()
+    cached, written = details.cached_tokens or 0, details.cache_write_tokens or 0
     return Reply(
         format=ChatApi.format,
         message=settled.message,
-        stop_reason=_stop_reason(finish_reason, has_calls=bool(settled.turn.calls)),
-        in_tokens=max(prompt_tokens - usage.cached, 0),
+        stop_reason=_stop_reason(finish_reason, settled),
+        in_tokens=max((usage.prompt_tokens or 0) - cached - written, 0),
         out_tokens=usage.completion_tokens or 0,
-        cache_read_tokens=usage.cached,
+        cache_read_tokens=cached,
+        cache_create_tokens=written,
         response_id=answer_id,
         unusable=settled.unusable,
     )
 
 
-def _stop_reason(finish_reason: str, *, has_calls: bool) -> str:
-    if finish_reason == "stop" and has_calls:
-        return "tool_use"  # what some servers say after calls
-    return _STOP_REASONS.get(finish_reason, finish_reason)
+def _stop_reason(finish_reason: str, settled: Settled) -> str:
+    """Return why the model stopped; of calls, the message knows better than the finish reason."""
+    reason = _STOP_REASONS.get(finish_reason, finish_reason)
+    if reason in ("end_turn", "tool_use"):
+        reason = "tool_use" if settled.turn.calls else "end_turn"
+    return "refusal" if reason == "end_turn" and is_refusal(settled.message) else reason
 
 
 class Accumulator:
@@ -240,14 +278,15 @@ class Accumulator:
         self._usage = _Usage()
         self._finish_reason: str | None = None
         self._message: dict[str, Any] = {}
+        self._calls = _Calls()
 
     def feed(self, event: str, data: str) -> Delta | None:
         """Take one event and return what there is to show of it."""
-        if data.strip() == "[DONE]":
-            self.done = True
+        if data.strip() in ("", "[DONE]"):
+            self.done = bool(data.strip())
             return None
         if event == "error":
-            raise reported_refusal(ChatApi.name, data.encode())
+            raise _reported(data.encode())
         chunk = _read_answer(data.encode())
         self._id = self._id or chunk.id
         self._usage = chunk.usage or self._usage
@@ -261,6 +300,8 @@ class Accumulator:
         if bytes(choice.delta) == b"null":
             return None
         delta = decode_answer(_objects.decode, bytes(choice.delta))
+        if calls := delta.pop("tool_calls", None):
+            self._message["tool_calls"] = self._calls.take(calls)
         merge(self._message, delta)
         return _shown(delta)
 
@@ -269,12 +310,72 @@ class Accumulator:
         if self._finish_reason is None:
             raise ended_early("a finish reason")
         message = {"role": "assistant"} | self._message
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            call.pop("index", None)  # the place among the deltas; the message is a list
+        return _reply(self._id, msgspec.json.encode(message), self._finish_reason, self._usage)
+
+
+class _Calls:
+    """The calls of a streamed message, whose pieces say by `index` to which call they belong, or should."""
+
+    def __init__(self) -> None:
+        self._calls: list[dict[str, Any]] = []
+        self._by_index: dict[int, dict[str, Any]] = {}
+
+    def take(self, deltas: Any) -> list[dict[str, Any]]:
+        """Take the pieces of one delta and return all calls so far.
+
+        Raises:
+            StreamNotVerbatim: for a piece that may belong to more than one call.
+        """
+        if not isinstance(deltas, list) or not all(isinstance(delta, dict) for delta in deltas):
+            raise not_an_answer("its tool calls are no list of objects")
+        for delta in deltas:
+            index = delta.pop("index", None)  # the place among the deltas; the message is a list
+            call = self._find(index, delta)
+            if call is None:
+                call = self._begin(index)
+            merge(call, delta)
             if "function" in call:
                 call.setdefault("type", "function")
-        return _reply(self._id, msgspec.json.encode(message), self._finish_reason, self._usage)
+        return self._calls
+
+    def _find(self, index: Any, delta: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the call that a piece continues, or None if it begins one."""
+        last = self._calls[-1] if self._calls else None
+        call = self._by_index.get(index) if isinstance(index, int) else last
+        return None if call is None or _begins_anew(call, delta) else call
+
+    def _begin(self, index: Any) -> dict[str, Any]:
+        call: dict[str, Any] = {}
+        if isinstance(index, int):
+            if index not in self._by_index and any(index < other for other in self._by_index):
+                raise StreamNotVerbatim("tool calls out of order")
+            self._by_index[index] = call
+        self._calls.append(call)
+        return call
+
+
+def _begins_anew(call: Mapping[str, Any], delta: Mapping[str, Any]) -> bool:
+    """Tell whether a piece is the start of another call, though its index (or the lack of one) says that it isn't.
+
+    Some servers send each call in one piece, and give all of them the same index or none.
+    """
+    function = delta.get("function")
+    if not isinstance(function, dict) or not function.get("name"):
+        return False
+    ids = (call.get("id"), delta.get("id"))
+    if all(ids) and ids[0] != ids[1]:
+        return True
+    if not function.get("arguments") or not _is_complete(call):
+        return False
+    if any(ids) or function == call["function"]:
+        raise StreamNotVerbatim("a tool call that comes twice, or two that can't be told apart")
+    return True
+
+
+def _is_complete(call: Mapping[str, Any]) -> bool:
+    function = call.get("function")
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    return isinstance(arguments, dict) or (isinstance(arguments, str) and is_json_object(arguments.encode()))
 
 
 def _shown(delta: Mapping[str, Any]) -> Delta | None:
@@ -314,7 +415,7 @@ def merge(whole: dict[str, Any], delta: Mapping[str, Any]) -> None:
 
 
 def _fresh(value: Any) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, list) and any(isinstance(item, dict) and "index" in item for item in value):
         items: list[Any] = []
         _merge_items(items, value)
         return items

@@ -11,21 +11,25 @@ from typing import Any
 
 import msgspec
 
-from fisk_ai.errors import ProviderRefused
+from fisk_ai.errors import CONTEXT_OVERFLOW, ProviderRefused
 from fisk_ai.text import one_line
 
-CONTEXT_OVERFLOW = "context_overflow"
-"""The `kind` of a refusal because the conversation no longer fits the model, whatever the API calls it."""
-
 _RETRYABLE_STATUS = frozenset({408, 409, 429})
-_FINAL_KINDS = frozenset(
-    {"invalid_request_error", "authentication_error", "permission_error", "not_found_error"}
-    | {"request_too_large", "billing_error", "insufficient_quota", CONTEXT_OVERFLOW}
+_SPENT = frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active"})
+"""Limits that no waiting lifts, though their status may say 429."""
+_LIMITED = frozenset({"rate_limit_error", "rate_limit_exceeded"})
+_FINAL_KINDS = (
+    frozenset({"invalid_request_error", "authentication_error", "permission_error", "not_found_error"})
+    | {"request_too_large", CONTEXT_OVERFLOW}
+    | _SPENT
 )
+_OVERFLOWS = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 _TOO_LONG = re.compile(
-    r"prompt is too long|context.{0,10}(?:length|window|size|limit)|exceed\w* (?:the )?(?:available |maximum )?context",
+    r"(?:prompt|input) is too long|maximum prompt length|token count.{0,40}exceeds|"
+    r"context.{0,10}(?:length|window|size|limit)|exceed\w* (?:the )?(?:available |maximum )?context",
     re.IGNORECASE,
 )
+_NO_ROOM = ". The conversation no longer fits the model's context window"
 _SHOWN_CHARACTERS = 300
 
 
@@ -51,8 +55,9 @@ def http_refusal(
     `credential` says where the key comes from, for the advice.
     """
     kind, text = _read_error(body)
-    overflow = status in (400, 413, 422) and _is_overflow(kind, text)
-    retryable = not overflow and kind != "insufficient_quota" and _worth_repeating(status)
+    overflow = status == 413 or kind in _OVERFLOWS or (status in (400, 422) and bool(_TOO_LONG.search(text)))
+    limited = status == 429 and kind not in _SPENT
+    retryable = not overflow and kind not in _SPENT and _worth_repeating(status)
     asked = headers.get("x-should-retry", "").lower()
     if asked in ("true", "false"):
         retryable = asked == "true"
@@ -64,7 +69,9 @@ def http_refusal(
         status=status,
         kind=CONTEXT_OVERFLOW if overflow else kind,
         retryable=retryable,
-        retry_after_s=retry_after_s(headers, now or datetime.now(UTC)) if retryable else None,
+        retry_after_s=retry_after_s(headers, now or datetime.now(UTC)) if retryable or limited else None,
+        rate_limited=limited,
+        may_be_paid=_may_be_paid(status),
     )
 
 
@@ -72,9 +79,14 @@ def _worth_repeating(status: int) -> bool:
     return status in _RETRYABLE_STATUS or status >= 500
 
 
+def _may_be_paid(status: int) -> bool:
+    """Tell whether a model may have worked before this answer came; not if the request was turned away."""
+    return status == 408 or (status >= 500 and status not in (503, 529))
+
+
 def _advice(status: int, *, overflow: bool, credential: str) -> str:
     if overflow:
-        return ". The conversation no longer fits the model's context window: fork the run to an earlier record"
+        return _NO_ROOM
     if status in (401, 403):
         return f". Check {credential}"
     if status == 404:
@@ -90,18 +102,16 @@ def reported_refusal(provider: str, body: bytes) -> ProviderRefused:
     It is classified by its type: the status says nothing here, and a kind that nobody knows is worth a retry.
     """
     kind, text = _read_error(body)
-    if _is_overflow(kind, text):
-        kind = CONTEXT_OVERFLOW
+    overflow = kind in _OVERFLOWS or bool(_TOO_LONG.search(text))
+    detail = f" ({kind})" if kind else ""
     said = one_line(text, _SHOWN_CHARACTERS)
     return ProviderRefused(
-        f"{provider} reported an error in its answer" + (f" ({kind})" if kind else "") + f": {said}",
-        kind=kind,
-        retryable=kind not in _FINAL_KINDS,
+        f"{provider} reported an error in its answer{detail}: {said}" + (_NO_ROOM if overflow else ""),
+        kind=CONTEXT_OVERFLOW if overflow else kind,
+        retryable=not overflow and kind not in _FINAL_KINDS,
+        rate_limited=kind in _LIMITED,
+        may_be_paid=True,
     )
-
-
-def _is_overflow(kind: str | None, text: str) -> bool:
-    return kind in ("context_length_exceeded", "exceed_context_size_error") or bool(_TOO_LONG.search(text))
 
 
 def _read_error(body: bytes) -> tuple[str | None, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -27,7 +28,7 @@ class RetryPolicy:
     attempts: int = 4
     """In all, the first included."""
     patience_s: float = 120.0
-    """The longest wait that an API may ask for; if it asks for more, the call fails at once."""
+    """The longest wait that an API may ask for; if it asks for more, the call fails at once, as rate limited."""
     first_wait_s: float = 0.5
     """Doubled with each attempt, then varied by up to a quarter so that a fleet doesn't knock all at once."""
     longest_wait_s: float = 8.0
@@ -54,15 +55,19 @@ async def complete_with_retries(
     Each attempt has `call_timeout_s` seconds in all. A repeated attempt streams its deltas anew.
 
     Raises:
-        ProviderError: when it failed for good; whatever `pause` raises.
+        ProviderError: when it failed for good; it tells how often it was tried, what of that may be paid for, and
+            until when the API wants to be left alone. Also whatever `pause` raises.
     """
     policy = policy or RetryPolicy()
+    failed: list[ProviderError] = []
 
     async def attempt() -> Reply:
         try:
             return await _attempt(provider, request, on_delta, call_timeout_s)
         except ProviderError as error:
-            _lose_patience(error, policy.patience_s)
+            failed.append(error)
+            if error.retryable and (error.retry_after_s or 0.0) > policy.patience_s:
+                error.retryable, error.rate_limited = False, True
             raise
 
     def before_pause(state: tenacity.RetryCallState) -> None:
@@ -82,8 +87,7 @@ async def complete_with_retries(
     try:
         return await retrying(attempt)
     except ProviderError as error:
-        if error.retryable:
-            error.args = (f"{error} (tried {policy.attempts} times)",)
+        error.args = (f"{error}{_tally(failed)}{_until(error, policy.patience_s)}",)
         raise
 
 
@@ -92,27 +96,39 @@ async def _attempt(provider: Provider, request: ModelRequest, on_delta: OnDelta,
         return await provider.complete(request, on_delta)
     assert deadline.cancelled_caught
     raise ProviderUnreachable(
-        f"the model call took longer than call_timeout ({call_timeout_s:g} s) and was given up; "
-        f"it may be paid for nevertheless",
+        f"the model call took longer than call_timeout ({call_timeout_s:g} s) and was given up: if the model needs "
+        f"more time, raise llm.budget.call_timeout",
         retryable=True,
     )
 
 
-def _lose_patience(error: ProviderError, patience_s: float) -> None:
-    """Make an error final if the API asks for a longer wait than anyone should sit through."""
+def _tally(failed: Sequence[ProviderError]) -> str:
+    """Say how often it was tried, and how much of that was perhaps work of the model."""
+    tries, paid = len(failed), sum(error.may_be_paid for error in failed)
+    if tries == 1:
+        return " (it may be paid for)" if paid else ""
+    which = "all" if paid == tries else str(paid)
+    return f" (tried {tries} times, {which} of which may be paid for)" if paid else f" (tried {tries} times)"
+
+
+def _until(error: ProviderError, patience_s: float) -> str:
+    """Note on a rate limit when it ends, and say so."""
     wait_s = error.retry_after_s
-    if not error.retryable or wait_s is None or wait_s <= patience_s:
-        return
-    error.retryable = False
-    error.args = (f"{error}. The API asks to wait {_until(wait_s)}, which is too long to wait here: resume then",)
+    if not error.rate_limited or not wait_s:
+        return ""
+    error.resume_at = _after(wait_s)
+    until = f", until {error.resume_at:%Y-%m-%d %H:%M:%S} UTC" if error.resume_at else ""
+    why = f": longer than the {patience_s:g} s that are waited here" if wait_s > patience_s else ""
+    return f". The API asks to wait {math.ceil(wait_s)} s{until}{why}"
 
 
-def _until(wait_s: float) -> str:
+def _after(wait_s: float) -> datetime | None:
+    """Return the first whole second after a wait, or None if no calendar has it."""
     try:
         at = datetime.now(UTC) + timedelta(seconds=wait_s)
+        return at if at.microsecond == 0 else at.replace(microsecond=0) + timedelta(seconds=1)
     except OverflowError:
-        return f"{wait_s:.0f} s"
-    return f"{wait_s:.0f} s, until {at:%Y-%m-%d %H:%M} UTC"
+        return None
 
 
 def _error_of(state: tenacity.RetryCallState) -> ProviderError:

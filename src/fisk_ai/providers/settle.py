@@ -3,26 +3,28 @@
 Format page, "verbatim": text that isn't valid, white space that holds line breaks, call ids that are missing or
 doubled within the turn, arguments that are no usable object; and what an API sends now and then but refuses to take
 back: blank text blocks beside other blocks, ids and names of tools with characters that it doesn't allow, an empty list
-of calls, calls of a kind that nobody offered. Every other byte stays as the provider sent it.
+of calls, calls of a kind that nobody offered, reasoning that nothing follows. Every other byte stays as the provider
+sent it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 
 from fisk_ai.errors import InvalidReply
-from fisk_ai.formats import anthropic, openai
+from fisk_ai.formats import anthropic, openai, responses
 from fisk_ai.jsontext import MAX_NESTING, BadJson, journalable, splice_array
 from fisk_ai.messages import TurnContent, is_blank
 from fisk_ai.providers.wire import not_an_answer, read_shape
 
 T = TypeVar("T")
 Fields = dict[str, msgspec.Raw]
+Items = list[tuple[bytes, Fields]]
 
 _TOO_DEEP = b'"\\u0000nested too deeply\\u0000"'
 _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
@@ -178,15 +180,83 @@ def _foreign_call(call_id: str, fields: Fields) -> bytes:
 def _settled_function(raw: bytes) -> tuple[bytes | None, bool]:
     """Return what must stand instead (None: nothing), and whether the arguments are usable."""
     fields = read_shape(_fields.decode, raw)
-    changes = _name_change(fields)
+    changed, usable = _arguments_change(fields)
+    changes = _name_change(fields) | changed
+    return (_changed(raw, fields, changes) if changes else None), usable
+
+
+def _arguments_change(fields: Fields) -> tuple[dict[str, bytes], bool]:
+    """Return how arguments that should be the text of an object change, and whether they are usable."""
     arguments = bytes(fields.get("arguments", b"null"))
-    usable = True
     if arguments.startswith(b"{") and openai.is_json_object(arguments):
         # Some servers send the object itself; the API takes it back only as text.
-        changes["arguments"] = _quoted(arguments.decode())
-    elif not (arguments.startswith(b'"') and openai.is_json_object(_text(fields, "arguments").encode())):
-        changes["arguments"], usable = _quoted("{}"), False
-    return (_changed(raw, fields, changes) if changes else None), usable
+        return {"arguments": _quoted(arguments.decode())}, True
+    if arguments.startswith(b'"'):
+        text = _text(fields, "arguments")
+        if openai.is_json_object(text.encode()):
+            return {}, True
+        if not text.strip():
+            return {"arguments": _quoted("{}")}, True  # how some servers spell a call without arguments
+    return {"arguments": _quoted("{}")}, False
+
+
+_CLIENT_CALLS = frozenset({"custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"})
+"""Kinds of Responses API items that wait for an output of the caller's, as function calls do."""
+
+
+def settle_responses(output: bytes, *, sealed_only: bool) -> Settled:
+    """Settle the output items of a Responses API answer.
+
+    `sealed_only` says that the API keeps nothing and takes reasoning back only in its encrypted form.
+
+    Raises:
+        InvalidReply: if it is no list of items that can be journaled and sent back.
+    """
+    given = [bytes(item) for item in read_shape(_items.decode, output)]
+    items = [(item, read_shape(_fields.decode, item)) for item in given]
+    kept = _sendable_items(items, sealed_only=sealed_only)
+    answered = {_text(fields, "call_id") for _, fields in kept if _text(fields, "type").endswith("_output")} - {""}
+    waiting = [_waits(fields, answered) for _, fields in kept]
+    calls = [fields for (_, fields), waits in zip(kept, waiting, strict=True) if waits]
+    ids = iter(enumerate(unique_ids([_text(fields, "call_id") for fields in calls])))
+    unusable: list[int] = []
+    settled: list[bytes] = []
+    for (item, fields), waits in zip(kept, waiting, strict=True):
+        if waits:
+            position, call_id = next(ids)
+            item, usable = _settled_call_item(item, fields, call_id)
+            unusable += [] if usable else [position]
+        settled.append(item)
+    array = splice_array(settled) if len(kept) < len(given) else _respliced(output, given, settled)
+    return _checked(b'{"role":"assistant","output":' + array + b"}", unusable, responses.read_turn)
+
+
+def _sendable_items(items: Items, *, sealed_only: bool) -> Items:
+    """Return the items without reasoning that the API refuses to take back; all of them if nothing else is left."""
+    kept = [pair for pair in items if not (sealed_only and _is_unsealed(pair[1]))]
+    while kept and _text(kept[-1][1], "type") == "reasoning":
+        kept.pop()  # what the turn was cut off at; the API wants the item that followed
+    return kept or items
+
+
+def _is_unsealed(fields: Fields) -> bool:
+    return _text(fields, "type") == "reasoning" and not _text(fields, "encrypted_content")
+
+
+def _waits(fields: Fields, answered: Container[str]) -> bool:
+    """Tell whether an item is a call that the caller must answer."""
+    kind = _text(fields, "type")
+    return (kind == "function_call" or kind in _CLIENT_CALLS) and _text(fields, "call_id") not in answered
+
+
+def _settled_call_item(item: bytes, fields: Fields, call_id: str) -> tuple[bytes, bool]:
+    """Return a call as it is journaled, and whether its arguments are usable."""
+    if _text(fields, "type") != "function_call":
+        name = sendable_name(_text(fields, "name") or _text(fields, "type"))
+        call = {"type": "function_call", "call_id": call_id, "name": name, "arguments": "{}"}
+        return msgspec.json.encode(call), False
+    changes, usable = _arguments_change(fields)
+    return _changed(item, fields, changes | _name_change(fields) | _id_change(fields, call_id, "call_id")), usable
 
 
 def sendable_name(name: str) -> str:
@@ -221,8 +291,8 @@ def _free_id(position: int, taken: set[str]) -> str:
     return chosen
 
 
-def _id_change(fields: Fields, settled: str) -> dict[str, bytes]:
-    return {} if settled == _text(fields, "id") else {"id": _quoted(settled)}
+def _id_change(fields: Fields, settled: str, name: str = "id") -> dict[str, bytes]:
+    return {} if settled == _text(fields, name) else {name: _quoted(settled)}
 
 
 def _is_usable(arguments: msgspec.Raw | None) -> bool:

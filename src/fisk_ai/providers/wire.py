@@ -94,7 +94,7 @@ def one_of(value: str | None, what: str) -> str:
     """Return a text that an answer must have, or raise `InvalidReply` naming it."""
     if not value:
         raise InvalidReply(
-            f"the model's answer has no {what}, so it isn't a whole turn; the call may be paid for twice",
+            f"the model's answer has no {what}, so it isn't a whole turn",
             retryable=True,
         )
     return value
@@ -103,8 +103,7 @@ def one_of(value: str | None, what: str) -> str:
 def ended_early(missing: str) -> InvalidReply:
     """Return the error for a stream that ended before its turn was whole."""
     return InvalidReply(
-        f"the stream ended early, without {missing}: what came is not a whole turn and was dropped "
-        f"(it may be paid for twice)",
+        f"the stream ended early, without {missing}: what came is not a whole turn and was dropped",
         retryable=True,
     )
 

@@ -24,6 +24,7 @@ _WIDE_ONLY = frozenset({"RECORDS", "MODEL"})
 _PROMPT_WIDTH = 60
 _MODEL_WIDTH = 28
 _NAME_WIDTH = 64
+_WHY_WIDTH = 2000
 
 
 def info_data(info: RunInfo) -> dict[str, Any]:
@@ -197,4 +198,4 @@ def _counted(number: int, what: str) -> str:
 def _why(state: RunState) -> str:
     if state.terminal is None or not state.terminal.message:
         return ""
-    return f" ({one_line(state.terminal.message, 300)})"
+    return f" ({one_line(state.terminal.message, _WHY_WIDTH)})"

@@ -163,18 +163,20 @@ async def _run(process: subprocess.Popen[bytes], output: _Output, timeout_s: flo
 
 
 async def _wait(process: subprocess.Popen[bytes], output: _Output, timeout_s: float | None) -> bool:
-    in_order = False
+    in_order = timed_out = False
     try:
         with anyio.move_on_after(timeout_s) as limit:
             await _exited(process)
-        if not limit.cancelled_caught:
+        # If this process was stopped meanwhile (Ctrl-Z), it may have ended in time before anybody could look.
+        timed_out = limit.cancelled_caught and process.poll() is None
+        if not timed_out:
             with anyio.move_on_after(LEFTOVER_GRACE_S):
                 await output.at_end.wait()
             in_order = True
     finally:
         if not in_order:
             await _end_group(process, output)
-    return limit.cancelled_caught
+    return timed_out
 
 
 async def _exited(process: subprocess.Popen[bytes]) -> None:
