@@ -15,7 +15,16 @@ import msgspec
 from fisk_ai.errors import JournalCorrupt
 from fisk_ai.formats import reader_for
 from fisk_ai.jsontext import splice_array
-from fisk_ai.messages import NEUTRAL, Call, Message, TurnContent, read_result, read_user
+from fisk_ai.messages import (
+    NEUTRAL,
+    Call,
+    Message,
+    TurnContent,
+    read_result,
+    read_user,
+    sendable_result,
+    sendable_typed,
+)
 from fisk_ai.records import (
     AssistantRecord,
     Fingerprint,
@@ -65,6 +74,9 @@ class Turn:
     text: str
     calls: tuple[Call, ...]
     parallel: tuple[int, ...] = ()
+    input_tokens: int = 0
+    """What the provider counted of its request, cached or not; 0 if it counted nothing."""
+    output_tokens: int = 0
 
     def never_runs(self, call: Call) -> bool:
         """Tell whether a call of this turn can't have run and won't: the turn was cut off, or it is unusable."""
@@ -214,14 +226,23 @@ class Folding:
             raise self._corrupt("a second meta record", seq)
         self.meta = meta
         self.fingerprint, self.fingerprint_seq = meta.fingerprint, seq
-        self._user_blocks = [msgspec.json.encode({"type": "text", "text": meta.prompt})]
+        self._user_blocks = sendable_typed(msgspec.json.encode(meta.prompt))
 
     def _assistant(self, record: AssistantRecord, seq: int) -> None:
         if self._open is not None:
             raise self._corrupt("a new turn while calls of the last one are unanswered", seq)
-        message = Message("assistant", record.format, bytes(record.message))
+        message = Message("assistant", record.format, bytes(record.message), seq)
         content = self._read_turn(message, record, seq)
-        self.last_turn = Turn(seq, record.iteration, record.stop_reason, content.text, content.calls, record.parallel)
+        self.last_turn = Turn(
+            seq,
+            record.iteration,
+            record.stop_reason,
+            content.text,
+            content.calls,
+            record.parallel,
+            input_tokens=record.in_tokens + record.cache_read_tokens + record.cache_create_tokens,
+            output_tokens=record.out_tokens,
+        )
         self._count(1, 0, record.in_tokens, record.out_tokens, record.cache_read_tokens, record.cache_create_tokens)
         self.pauses = self.pauses + 1 if record.stop_reason == "pause_turn" else 0
         self._results = {}
@@ -260,7 +281,7 @@ class Folding:
         if call_id in self._results:
             raise self._corrupt(f"a second result for {call_id!r}", seq)
         self._require_result_for(call_id, record, seq)
-        self._results[call_id] = bytes(record.result)
+        self._results[call_id] = sendable_result(bytes(record.result))
         self._count(0, 1, 0, 0, 0, 0)
         if len(self._results) == len(ids):
             self._commit(self._open)
@@ -283,7 +304,7 @@ class Folding:
             raise self._corrupt("a follow-up while calls are unanswered", seq)
         try:
             read_user(bytes(record.message))
-            blocks = _content_blocks(bytes(record.message))
+            blocks = sendable_typed(bytes(msgspec.json.decode(record.message, type=_UserContent).content))
         except msgspec.MsgspecError as problem:
             raise self._corrupt(f"not a user message: {problem}", seq) from None
         self._user_blocks += blocks
@@ -372,14 +393,6 @@ class Folding:
 
 class _UserContent(msgspec.Struct):
     content: msgspec.Raw
-
-
-def _content_blocks(message: bytes) -> list[bytes]:
-    content = bytes(msgspec.json.decode(message, type=_UserContent).content)
-    if content.lstrip().startswith(b'"'):
-        text = msgspec.json.decode(content, type=str)
-        return [msgspec.json.encode({"type": "text", "text": text})]
-    return [bytes(block) for block in msgspec.json.decode(content, type=list[msgspec.Raw])]
 
 
 def fold(records: Iterable[SequencedRecord]) -> RunState:

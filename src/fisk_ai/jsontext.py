@@ -16,6 +16,8 @@ import msgspec
 MAX_NESTING = 200
 """Levels of arrays and objects that a journal line may have."""
 
+_BUILT_BYTES = 64 * 1024
+_START = re.compile(rb"[ \t\r\n]*+[{\[]")
 # Possessive: a string of megabytes must not leave a way back for each of its bytes.
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 # Found one by one: substituting strings away would take thirty times the memory of many short ones.
@@ -51,17 +53,25 @@ _check_array = msgspec.json.Decoder(_Items).decode
 
 
 def check_strict(raw: bytes) -> None:
-    """Raise `BadJson` unless `raw` is strict JSON, as `decode_strict` does.
+    """Raise `BadJson` unless `raw` is strict JSON, as `decode_strict` does; takes little memory for any size.
 
-    Nothing is built from it: lists, objects and texts of a few bytes take fifty times as much memory as their JSON.
+    Objects and texts of a few bytes take fifty times as much memory as their JSON, so nothing large is built.
     """
-    kind = raw.lstrip()[:1]
-    if kind not in (b"{", b"["):
+    if len(raw) <= _BUILT_BYTES:
+        decode_strict(raw)
+    else:
+        check_unbuilt(raw)
+
+
+def check_unbuilt(raw: bytes) -> None:
+    """Check without building anything, which takes longer; `check_strict` chooses."""
+    kind = _START.match(raw)
+    if kind is None:
         decode_strict(raw)
         return
     try:
         raw.decode()  # msgspec skips over invalid UTF-8 in places
-        if kind == b"{":
+        if kind[0].endswith(b"{"):
             _check_object(raw)
         else:
             _check_array(raw)

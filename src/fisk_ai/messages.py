@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +18,9 @@ NEUTRAL = "neutral"
 NO_OUTPUT = "(no output)"
 """What stands for an empty result; providers refuse empty text."""
 
+NOTHING_TYPED = "(nothing was typed)"
+"""What stands for a blank text of the user's, in journals of other origin."""
+
 MAX_INPUT_NESTING = 190
 """Levels that a call's arguments may have, so that the record around them stays under its limit of 200."""
 
@@ -31,6 +34,8 @@ class Message:
     """`neutral` for user messages, else the format of the assistant record (`anthropic`, `openai`, ...)."""
     content: bytes
     """The whole message as JSON; for an assistant message the journaled bytes, verbatim."""
+    seq: int | None = field(default=None, compare=False)
+    """Of the record that an assistant message was journaled in, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ class UserMessage(msgspec.Struct, frozen=True):
 
 _user_decoder = msgspec.json.Decoder(UserMessage)
 _result_decoder = msgspec.json.Decoder(ToolResultBlock)
+_block_decoder: msgspec.json.Decoder[UserBlock] = msgspec.json.Decoder(UserBlock)
 
 
 def read_user(raw: bytes) -> UserMessage:
@@ -151,3 +157,34 @@ def encode_result(call_id: str, blocks: Sequence[TextBlock | ImageBlock], *, is_
     """Encode a result of text and images, which must be valid already."""
     content = tuple(blocks) or (TextBlock(NO_OUTPUT),)
     return msgspec.json.encode(ToolResultBlock(call_id, content, is_error))
+
+
+def sendable_result(raw: bytes) -> bytes:
+    """Return a neutral tool result as APIs take it: without blank text, which only journals of other origin hold.
+
+    Raises:
+        msgspec.DecodeError: if it is no tool result.
+    """
+    result = read_result(raw)
+    kept = [block for block in result.blocks if not _says_nothing(block)]
+    if kept and len(kept) == len(result.blocks):
+        return raw
+    return encode_result(result.tool_use_id, kept, is_error=result.is_error)
+
+
+def sendable_typed(content: bytes) -> list[bytes]:
+    """Return the blocks of what was typed, as APIs take them; `content` is text or blocks, as JSON.
+
+    Raises:
+        msgspec.DecodeError: if it is neither.
+    """
+    if content.lstrip().startswith(b'"'):
+        blocks = [msgspec.json.encode(TextBlock(msgspec.json.decode(content, type=str)))]
+    else:
+        blocks = [bytes(block) for block in msgspec.json.decode(content, type=list[msgspec.Raw])]
+    kept = [block for block in blocks if not _says_nothing(_block_decoder.decode(block))]
+    return kept or [msgspec.json.encode(TextBlock(NOTHING_TYPED))]
+
+
+def _says_nothing(block: UserBlock) -> bool:
+    return isinstance(block, TextBlock) and is_blank(block.text)

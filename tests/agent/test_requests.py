@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -23,10 +23,20 @@ from tests.providers.strict_server import KEY, StrictServer
 
 pytestmark = pytest.mark.anyio
 
-PROVIDERS = pytest.mark.parametrize("name", ["anthropic", "openai"])
+PROVIDERS = pytest.mark.parametrize("name", ["anthropic", "openai", "openai-responses"])
+"""By the formats of their turns."""
 
+ITEMS: list[dict[str, Any]] = [
+    {"type": "reasoning", "id": "rs_0", "summary": [], "encrypted_content": "gAAA=="},
+    {"type": "web_search_call", "id": "ws_0", "status": "completed", "action": {"query": "\u2028"}},
+    {"type": "from_the_future", "id": "ff_0", "n": 1.5},
+    {"type": "message", "id": "m_0", "role": "assistant", "content": [{"type": "output_text", "text": "Looking."}]},
+    {"type": "function_call", "id": "fc_0", "call_id": "x", "name": "a", "arguments": '{"what": "1e3 \\ud83d\\ude00"}'},
+    {"type": "function_call", "id": "fc_1", "call_id": "y", "name": "b", "arguments": "{}"},
+]
+CALLS = [{"name": "a", "input": {"what": "1e3 \u2028 \U0001f600"}}, {"name": "b"}]
 SCRIPT: list[dict[str, Any]] = [
-    {"text": "Looking.", "calls": [{"name": "a", "input": {"what": "1e3 \u2028 \U0001f600"}}, {"name": "b"}]},
+    {"text": "Looking.", "calls": CALLS, "output": ITEMS},
     {"calls": [{"name": "gone", "id": "call_0"}, {"name": "c", "id": "call_1"}]},
     {"calls": [{"name": "d", "id": "call_0"}, {"name": "e", "id": "call_1", "input": {"what": ""}}]},
     {"text": "First answer."},
@@ -38,16 +48,18 @@ SCRIPT: list[dict[str, Any]] = [
 @contextmanager
 def served(name: str, turns: list[dict[str, Any]]) -> Iterator[tuple[StrictServer, str]]:
     with StrictServer(turns) as server:
-        yield server, server.url + ("/v1" if name == "openai" else "")
+        yield server, server.url + ("" if name == "anthropic" else "/v1")
         assert server.refusals == []
 
 
 def agent(name: str, url: str, effects: Effects, store: MemoryStore, tools: Any = None) -> Agent:
     environ = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
+    provider, _, api = name.partition("-")
+    spoken: Literal["chat", "responses"] = "responses" if api else "chat"
     return Agent(
         "some-model",
-        provider=name,
-        open_with=lambda: open_provider(name, base_url=url, environ=environ),
+        provider=provider,
+        open_with=lambda: open_provider(provider, base_url=url, api=spoken, environ=environ),
         system_prompt="Be brief.",
         tools=effect_tools(effects) if tools is None else tools,
         store=store,

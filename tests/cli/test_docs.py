@@ -102,7 +102,7 @@ def test_every_event_is_documented_with_its_fields() -> None:
     plain = {event_name(kind): [each.name for each in dataclasses.fields(kind)] for kind in get_args(events.Event)}
     ended = events.RunResult("r", "completed", "", None, Counters(), 0, stored=True)
     plain["run_ended"] = list(result_data(ended))
-    plain["run_resumed"] = ["run_id", "records", "counters", "forced", "ambiguous"]
+    plain["run_resumed"] = ["run_id", "records", "counters", "next_input_tokens", "forced", "ambiguous"]
     plain["error"] = ["error"]
     assert documented == plain
 

@@ -11,6 +11,7 @@ import pytest
 from fisk_ai.errors import NewerVersion
 from fisk_ai.fingerprint import diff
 from fisk_ai.folding import Counters
+from fisk_ai.formats import reader_for
 from fisk_ai.records import AssistantRecord, MetaRecord, ToolResultRecord, Waiting, resume_mark
 from fisk_ai.stores import FileStore, MemoryStore
 from tests.core.independent import read_journal
@@ -25,6 +26,7 @@ SUMS = {
     "v2-interrupted.json": "3ba9e2c90ad1746ca1cda9a8e6467336a6e9e6e0355edfb7048c13f5dc6266ff",
     "v2-openai.json": "0e4fa937f8a49bbf88bee79551d995e993744c7600193dcab301c8acbe64bfe7",
     "v2-searched.json": "ebf789a57035072d9a7176c83ccf02843e9aeef34992efa8926a8afc22c3a723",
+    "v2-responses.json": "1417f9819b8a4ce8b9b23d0ee96b60e1a0d08d8bf54bb1733d12433c03a81c06",
     "newer.json": "891229bfb9921257081bc65d72cd30fd0f5923da428ae4bf4a68bf0ff90136f5",
 }
 READABLE = sorted(set(SUMS) - {"newer.json"})
@@ -169,6 +171,18 @@ def test_a_journal_with_what_ran_on_the_providers_side_keeps_its_bytes() -> None
     assert state.counters == Counters(
         model_calls=3, tool_calls=1, in_tokens=150, out_tokens=61, cache_read_tokens=1832, cache_create_tokens=900
     )
+
+
+def test_a_journal_of_items_keeps_their_bytes_and_tells_their_calls() -> None:
+    store, run_id = store_with("v2-responses.json")
+    state = store.load(run_id)
+    assert [message.format for message in state.messages] == ["neutral", "openai-responses"] * 2
+    turns = [each.record for each in scan(golden("v2-responses.json"))[0] if isinstance(each.record, AssistantRecord)]
+    assert [message.content for message in state.messages[1::2]] == [bytes(turn.message) for turn in turns]
+    held = reader_for("openai-responses")(bytes(turns[0].message))
+    assert held.text == "Looking\u2026"
+    assert [(call.id, call.arguments) for call in held.calls] == [("call_a", b'{ "stream" : "ORDERS" }')]
+    assert state.terminal == ended("completed")
 
 
 def test_a_newer_journal_is_refused_by_name_and_listed() -> None:

@@ -20,7 +20,10 @@ from typing import Self
 
 import msgspec
 
+from fisk_ai.cli.exits import ABORTED
+
 ROOT = Path(__file__).resolve().parents[2]
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LIMIT_S = 30.0
 """A process that takes longer than that hangs."""
 
@@ -115,9 +118,11 @@ def main() -> None:
     print(0, flush=True)
     while line := sys.stdin.buffer.readline():
         order = msgspec.json.decode(line, type=Order)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # until the child can take them
         pid = os.fork()
         if pid == 0:
             _child(order)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
         print(pid, flush=True)
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert ended is not None
@@ -164,9 +169,12 @@ def _child(order: Order) -> None:
         if order.die_before_note:
             _die_before_note()
         sys.argv = ["fisk-ai", *order.arguments]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
         command_line()
     except SystemExit as left:
         code = left.code
+    except KeyboardInterrupt:
+        code = ABORTED  # before the command line could see it
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.fuzz import limits
 from tests.fuzz.corpus import kept
 from tests.fuzz.limits import Alarm, alarms, check_memory
 from tests.fuzz.mutator import Mutator
@@ -34,7 +35,7 @@ def mutator_of(target: str) -> Mutator:
     """Return what makes the inputs of a target, more of them from sound ones, which come further."""
     corpus = kept(TARGETS[target].corpus)
     sound = [data for name, data in corpus.items() if name.startswith(("run-", "foreign-"))]
-    return Mutator(TARGETS[target].shape, [*corpus.values(), *sound * 6])
+    return Mutator(TARGETS[target].shape, [*corpus.values(), *sound * 12])
 
 
 def fuzz(target: str, numbers: range, until: float | None = None) -> Iterator[tuple[int, Finding | None]]:
@@ -50,9 +51,10 @@ def fuzz(target: str, numbers: range, until: float | None = None) -> Iterator[tu
         for number in numbers:
             if until is not None and not number % 256 and time.monotonic() > until:
                 break
-            data = _input(mutator, number)
+            is_measured = number % MEMORY_EVERY == MEMORY_EVERY - 1 and TARGETS[target].memory_factor > 0
+            data = mutator.make_large(number) if is_measured else mutator.make(number)
             try:
-                if _is_measured(number) and TARGETS[target].memory_factor:
+                if is_measured:
                     alarm.stop()
                     check_memory(TARGETS[target].run, data, TARGETS[target].memory_factor)
                 else:
@@ -64,19 +66,17 @@ def fuzz(target: str, numbers: range, until: float | None = None) -> Iterator[tu
     yield number, None
 
 
-def _is_measured(number: int) -> bool:
-    return number % MEMORY_EVERY == MEMORY_EVERY - 1
-
-
-def _input(mutator: Mutator, number: int) -> bytes:
-    return mutator.make_large(number) if _is_measured(number) else mutator.make(number)
-
-
 def attempt(target: Target, data: bytes, alarm: Alarm) -> None:
-    """Run a target once; what takes too long gets a second try, because the machine may have been busy."""
+    """Run a target once, within the limit of time.
+
+    What takes too long gets a second try by the time that it works, because the machine may be busy.
+    """
     alarm.set()
     try:
         target.run(data)
     except TimeoutError:
-        alarm.set()
+        began = time.process_time()
+        alarm.set(10)
         target.run(data)
+        if time.process_time() - began > limits.HANG_S:
+            raise

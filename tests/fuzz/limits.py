@@ -19,9 +19,9 @@ MEMORY_CONSTANT = 1536 * 1024
 class Alarm:
     """Raises `TimeoutError` in the main thread when an execution takes too long."""
 
-    def set(self) -> None:
-        """Begin to wait, anew."""
-        signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    def set(self, times: int = 1) -> None:
+        """Begin to wait so many times the limit, anew."""
+        signal.setitimer(signal.ITIMER_REAL, HANG_S * times)
 
     def stop(self) -> None:
         """Wait no more."""

@@ -22,7 +22,7 @@ from fisk_ai.jsontext import (
     BadJson,
     canonical,
     check_nesting,
-    check_strict,
+    check_unbuilt,
     decode_strict,
     doubled_keys,
     journalable,
@@ -107,7 +107,7 @@ def _is_encodable(data: bytes) -> bool:
 
 def _is_strict(data: bytes) -> bool:
     try:
-        check_strict(data)
+        check_unbuilt(data)
     except BadJson:
         return False
     return True
@@ -189,14 +189,14 @@ def _check_short(valid: str) -> None:
 
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
-        "reader": Target(reader, "journal", "journals", 260),
-        "fold": Target(folded, "journal", "journals", 160),
-        "store": Target(store, "journal", "journals", 80),
-        "turn": Target(turn, "json", "messages", 150),
-        "message": Target(message, "json", "messages", 110),
-        "strict_json": Target(strict_json, "json", "messages", 120, memory_factor=0),
+        "reader": Target(reader, "journal", "journals", 200),
+        "fold": Target(folded, "journal", "journals", 130),
+        "store": Target(store, "journal", "journals", 50),
+        "turn": Target(turn, "json", "messages", 190),
+        "message": Target(message, "json", "messages", 140),
+        "strict_json": Target(strict_json, "json", "messages", 140, memory_factor=0),
         # Characters of four bytes for each byte, in several copies that are compared.
-        "text": Target(shown, "text", "texts", 115, memory_factor=30),
+        "text": Target(shown, "text", "texts", 145, memory_factor=30),
         # YAML is composed of nodes with marks; the file is at most 1 MiB and 20,000 nodes.
         "config": Target(config, "yaml", "configurations", 5, memory_factor=100),
     }

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import anyio
 import pytest
@@ -23,13 +24,17 @@ from tests.providers.conftest import ask
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("name", ["anthropic", "openai"]),
+    pytest.mark.parametrize("name", ["anthropic", "openai", "openai-responses"]),
 ]
+"""By the formats of their turns."""
 
 
 @asynccontextmanager
 async def reach(name: str) -> AsyncIterator[Provider]:
-    provider = open_provider(name, environ=os.environ)  # the fixture points the variables at its server
+    service, _, api = name.partition("-")
+    spoken: Literal["chat", "responses"] = "responses" if api else "chat"
+    # The fixture points the variables at its server.
+    provider = open_provider(service, api=spoken, environ=os.environ)
     try:
         yield provider
     finally:

@@ -297,6 +297,11 @@ def test_error_with_status_200_is_an_error() -> None:
         read_reply(b'{"error":{"message":"no capacity","type":"server_error"}}', official=True)
 
 
+def test_event_that_holds_an_error_is_one_whatever_its_type() -> None:
+    with pytest.raises(ProviderRefused, match="no luck"):
+        play(['{"error":{"code":500,"message":"no luck","type":"server_error"}}'])
+
+
 EVENTS = [
     event.partition(b"data: ")[2].decode()
     for event in ResponsesSpeech(Turn(output=msgspec.Raw(RICH)), 0).events({"model": "m"})

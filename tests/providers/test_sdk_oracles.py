@@ -16,9 +16,14 @@ from fisk_ai.providers.anthropic import MessagesApi
 from fisk_ai.providers.anthropic import build_request as anthropic_request
 from fisk_ai.providers.anthropic import read_reply as read_anthropic
 from fisk_ai.providers.base import ModelOptions, ModelRequest
+from fisk_ai.providers.openai import Accumulator as ChatAccumulator
 from fisk_ai.providers.openai import build_request as openai_request
 from fisk_ai.providers.openai import read_reply as read_openai
+from fisk_ai.providers.responses import Accumulator as ResponsesAccumulator
+from fisk_ai.providers.responses import build_request as responses_request
+from fisk_ai.providers.responses import read_reply as read_responses
 from tests.providers.conftest import LOOKUP, results, user
+from tests.providers.strict_responses import ResponsesSpeech
 from tests.providers.strict_server import KEY, ChatSpeech, MessagesSpeech, StrictServer, Turn
 
 CALLS = Turn(text="Looking.", calls=[{"name": "lookup", "input": {"stream": "ORDERS"}}, {"name": "lookup"}])
@@ -229,3 +234,123 @@ def _put_together(anthropic_sdk: ModuleType, content: bytes) -> Any:
         asked = {"max_tokens": 4000, "messages": [json.loads(user().content)], **MODEL}
         with client.messages.stream(**asked) as stream:
             return stream.get_final_message()
+
+
+CHATTED = (
+    b'{"role":"assistant","content":"Looking.","refusal":null,"reasoning_content":"hm","tool_calls":['
+    b'{"id":"a","type":"function","function":{"name":"lookup","arguments":"{\\"n\\": 1e3}"}},'
+    b'{"id":"b","type":"function","function":{"name":"lookup","arguments":"{}"}}]}'
+)
+
+
+@pytest.mark.parametrize("turn", [Turn(message=msgspec.Raw(CHATTED)), CALLS, DONE])
+def test_streamed_chat_turn_is_the_one_that_the_sdk_puts_together(openai_sdk: ModuleType, turn: Turn) -> None:
+    ours = ChatAccumulator()
+    for event in ChatSpeech(turn, 0).events(MODEL):
+        ours.feed("message", event.partition(b"data: ")[2].decode())
+    with (
+        StrictServer([turn]) as server,
+        openai_sdk.OpenAI(base_url=f"{server.url}/v1", api_key=KEY) as client,
+        client.chat.completions.stream(
+            messages=[{"role": "user", "content": "go"}], max_tokens=4000, **MODEL
+        ) as stream,
+    ):
+        theirs = stream.get_final_completion().choices[0].message
+    kept = json.loads(theirs.model_dump_json(exclude_unset=True))
+    for call in kept.get("tool_calls") or []:
+        call.pop("index")  # the SDK keeps the place among the deltas
+        call["function"].pop("parsed_arguments", None)  # and adds what it read
+    said = json.loads(ours.reply().message)
+    assert _without_nulls(said) == _without_nulls(kept)  # the SDK adds every field that it knows
+
+
+def _without_nulls(message: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if value is not None}
+
+
+ITEMS = (
+    b'[{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"First the web, then ours."}],'
+    b'"encrypted_content":"gAAAAABx"},'
+    b'{"id":"ws_1","type":"web_search_call","status":"completed","action":{"type":"search","query":"q"}},'
+    b'{"id":"ci_1","type":"code_interpreter_call","status":"completed","code":"1+1","container_id":"c","outputs":null},'
+    b'{"id":"msg_1","type":"message","role":"assistant","status":"completed","phase":"commentary","content":[{"type":'
+    b'"output_text","text":"Looking.","annotations":[{"type":"url_citation","url":"u","title":"t","start_index":0,'
+    b'"end_index":1}],"logprobs":[]}]},'
+    b'{"id":"fc_1","type":"function_call","status":"completed","call_id":"call_a","name":"lookup",'
+    b'"arguments":"{\\"stream\\":\\"ORDERS\\"}"}]'
+)
+REFUSING = Turn(
+    output=msgspec.Raw(
+        b'[{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":'
+        b'[{"type":"refusal","refusal":"I can\'t."}]}]'
+    )
+)
+SPOKEN = [Turn(output=msgspec.Raw(ITEMS)), REFUSING, CALLS, DONE]
+
+
+def responses_tool() -> dict[str, Any]:
+    described = {"name": LOOKUP.name, "description": LOOKUP.description, "parameters": LOOKUP.parameters}
+    return {"type": "function", "strict": False, **described}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_responses_request_is_what_the_sdk_sends(openai_sdk: ModuleType, stream: bool) -> None:
+    asked: dict[str, Any] = {"max_output_tokens": 4000, "instructions": "Be brief.", "store": False, **MODEL}
+    asked |= {"tools": [responses_tool()], "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "none"}}
+    asked |= {"stream": True} if stream else {}
+    image = {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"}
+    with (
+        StrictServer([CALLS, DONE]) as server,
+        openai_sdk.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client,
+    ):
+        first = client.responses.create(input=[{"role": "user", "content": "go"}], **asked)
+        said = json.loads(CALLS.responses_output(0)) if stream and list(first) else first.output
+        answers = [
+            {
+                "type": "function_call_output",
+                "call_id": "toolu_0_0",
+                "output": [{"type": "input_text", "text": "3 consumers"}, image],
+            },
+            {"type": "function_call_output", "call_id": "toolu_0_1", "output": "Error: no"},
+        ]
+        second = client.responses.create(input=[{"role": "user", "content": "go"}, *said, *answers], **asked)
+        if stream:
+            list(second)
+        assert server.refusals == []
+    turn = Message("assistant", "openai-responses", b'{"role":"assistant","output":' + CALLS.responses_output(0) + b"}")
+    ours = [
+        responses_request(request(user(), iteration=0), stream=stream, official=True),
+        responses_request(request(user(), turn, ANSWERS, iteration=1), stream=stream, official=True),
+    ]
+    assert [json.loads(body) for body in ours] == [recorded.json for recorded in server.requests]
+
+
+@pytest.mark.parametrize("turn", [*SPOKEN, BROKEN])
+def test_journaled_responses_turns_parse_with_the_sdks_types(openai_sdk: ModuleType, turn: Turn) -> None:
+    whole = ResponsesSpeech(turn, 0).whole(MODEL)
+    output = json.loads(read_responses(whole, official=True).message)["output"]
+    parsed = openai_sdk.types.responses.Response.model_validate(json.loads(whole) | {"output": output})
+    assert [item.type for item in parsed.output] == [item["type"] for item in output]
+    assert json.loads(parsed.model_dump_json(exclude_unset=True, by_alias=True))["output"] == output
+
+
+@pytest.mark.parametrize("turn", SPOKEN)
+def test_streamed_responses_turn_is_the_one_that_the_sdk_puts_together(openai_sdk: ModuleType, turn: Turn) -> None:
+    ours = ResponsesAccumulator(official=True)
+    for event in ResponsesSpeech(turn, 0).events(MODEL):
+        ours.feed("message", event.partition(b"data: ")[2].decode())
+    asked = {"max_output_tokens": 4000, "store": False, "include": ["reasoning.encrypted_content"], **MODEL}
+    with (
+        StrictServer([turn]) as server,
+        openai_sdk.OpenAI(base_url=f"{server.url}/v1", api_key=KEY, max_retries=0) as client,
+        client.responses.stream(input=[{"role": "user", "content": "go"}], **asked) as stream,
+    ):
+        theirs = stream.get_final_response()
+        assert server.refusals == []
+    raw = openai_sdk.types.responses.Response.model_validate(theirs.model_dump(exclude_unset=True, by_alias=True))
+    kept = json.loads(raw.model_dump_json(exclude_unset=True, by_alias=True))["output"]
+    for item in kept:
+        item.pop("parsed_arguments", None)  # what the SDK adds
+        for part in item.get("content") or []:
+            part.pop("parsed", None)
+    assert json.loads(ours.reply().message)["output"] == kept

@@ -30,7 +30,7 @@ TREES: Mapping[str, str] = {
     "ignores SIGTERM": "trap '' TERM; while :; do sleep 0.05; done",
     "leaves its session": ESCAPE + "wait",
 }
-SLEEP = "sleep 0.2"
+HELD = "while [ -e hold ]; do sleep 0.01; done"
 
 
 def until(condition: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
@@ -139,30 +139,43 @@ def tool_trees(tally: Tally, form: Form) -> None:
     require(len(tally.reached) == len(kinds) * len(endings), "some were never ended", kind="undetected")
 
 
+def _let_go(place: Place) -> None:
+    (place.directory / "hold").unlink()
+
+
+def _let_go_when_waited_for(place: Place, process: Forked) -> None:
+    until(lambda: "still runs from before; waiting" in process.stderr, "the wait for the tool")
+    require([word for word, _ in place.effects()] == ["start"], "it ran beside itself", kind="repeated")
+    _let_go(place)
+    require(process.ends() == 0, process.stderr, kind="hang")
+
+
 def _waits(place: Place) -> None:
-    require(place.go().ends() == 0, "a resume that waits")
+    _let_go_when_waited_for(place, place.go())
     place.check_never_two_at_once()
+
+
+def _skips(place: Place) -> None:
+    _let_go_when_waited_for(place, place.go("--on-crash", "skip"))
+    require([word for word, _ in place.effects()] == ["start", "end"], "it ran again", kind="repeated")
 
 
 def _kills(place: Place) -> None:
     [group] = _numbers(place, "groups")
     process = place.go("--orphan", "kill")
+    until(lambda: len(_numbers(place, "groups")) == 2, "the repeat")
+    require(not is_alive(group), "it ran beside itself", kind="repeated")
+    _let_go(place)
     require(process.ends() == 0, process.stderr, kind="hang")
-    words = [word for word, _ in place.effects()]
-    require(words in (["start", "start", "end"], ["start", "end", "start", "end"]), f"both ran on: {words}")
-    require(not is_alive(group), "the first one lives")
+    require([word for word, _ in place.effects()] == ["start", "start", "end"], "the first one ran on")
 
 
 def _ignores(place: Place) -> None:
     process = place.go("--orphan", "ignore")
+    until(lambda: len(_numbers(place, "groups")) == 2, "the repeat")
+    _let_go(place)
     require(process.ends() == 0, process.stderr, kind="hang")
     until(lambda: [word for word, _ in place.effects()].count("end") == 2, "both ends")
-
-
-def _skips(place: Place) -> None:
-    process = place.go("--on-crash", "skip")
-    require(process.ends() == 0, process.stderr, kind="hang")
-    require([word for word, _ in place.effects()] == ["start", "end"], "it ran again", kind="repeated")
 
 
 POLICIES: Mapping[str, Callable[[Place], None]] = {
@@ -173,7 +186,7 @@ POLICIES: Mapping[str, Callable[[Place], None]] = {
 }
 
 
-def _left_alive(place: Place, *, noted: bool) -> Forked:
+def _left_alive(place: Place, *, noted: bool) -> None:
     """Kill the runner while its tool works, or before it could note who does."""
     process = place.go(die_before_note=not noted)
     until(lambda: _numbers(place, "groups") and (_noted(place) or not noted), "the tool's start")
@@ -182,7 +195,6 @@ def _left_alive(place: Place, *, noted: bool) -> Forked:
     [group] = _numbers(place, "groups")
     require(is_alive(group), "the tool ended before it could be left behind", kind="undetected")
     require(len(place.ambiguous()) == 1, "the call is not named")
-    return process
 
 
 def tools_of_the_dead(tally: Tally, form: Form) -> None:
@@ -194,9 +206,11 @@ def tools_of_the_dead(tally: Tally, form: Form) -> None:
                 for noted in (True, False) if form == "long" else (False,):
                     how = f"{policy}, {'' if noted else 'not '}noted ({number})"
                     with tally.case(how), tempfile.TemporaryDirectory() as directory:
-                        place = _prepared(host, directory, SLEEP)
+                        place = _prepared(host, directory, HELD)
+                        (place.directory / "hold").touch()
                         _left_alive(place, noted=noted)
                         act(place)
+                        _end(place)
                         tally.reached[policy] += 1
     require(tally.reached.keys() == POLICIES.keys(), "a policy was never tried", kind="undetected")
 

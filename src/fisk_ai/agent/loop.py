@@ -229,7 +229,15 @@ class Loop:
         advice = ""
         if self.stored and problem.is_context_overflow and (seq := fitting_record(self.folding)) is not None:
             advice = f"; it did up to record {seq}: fork the run there, or earlier"
+        elif why := self._broken_rule(problem):
+            advice = f"; {why}"
         return Finish("error", f"the model could not be asked: {problem}{advice}")
+
+    def _broken_rule(self, problem: ProviderError) -> str | None:
+        from fisk_ai.providers.diagnosis import explain_refusal  # it imports every adapter
+
+        request = self._request(self.folding.counters.model_calls)
+        return explain_refusal(problem, self.setup.provider.format, request, self._run_id if self.stored else None)
 
     def _request(self, iteration: int) -> ModelRequest:
         return ModelRequest(

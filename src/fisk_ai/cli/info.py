@@ -15,7 +15,8 @@ from fisk_ai.agent.assemble import assemble
 from fisk_ai.cli import terminal
 from fisk_ai.cli.json_output import print_json
 from fisk_ai.cli.options import Command, json_option, state_dir_option
-from fisk_ai.cli.places import DEFAULT_CONFIG, open_state
+from fisk_ai.cli.outlook import outlook, outlook_data, outlook_lines
+from fisk_ai.cli.places import DEFAULT_CONFIG, Place, open_state
 from fisk_ai.config import LoadedConfig, load_config
 from fisk_ai.config.model import LlmConfig
 from fisk_ai.messages import is_blank
@@ -32,9 +33,10 @@ _KEY_VARIABLES: Mapping[str, tuple[str, ...]] = {
 
 @click.command("info", cls=Command)
 @click.option("--config", default=DEFAULT_CONFIG, show_default=True, metavar="FILE", help="The agent's configuration.")
+@click.option("-r", "--resume", metavar="ID", help="Also what a resume of this run would send, and if it may go on.")
 @state_dir_option
 @json_option
-def command(config: str, state_dir: str | None, as_json: bool) -> None:
+def command(config: str, resume: str | None, state_dir: str | None, as_json: bool) -> None:
     """Show what a run would use: model, tools with their hashes, store, budgets.
 
     No model is asked and nothing is written.
@@ -43,10 +45,12 @@ def command(config: str, state_dir: str | None, as_json: bool) -> None:
     loaded = load_config(config)
     agent = assemble(loaded, store=None if state_dir is None else open_state(state_dir))
     data = _data(loaded, agent)
+    place = Place(state_dir, config)
+    found = None if resume is None else outlook(agent, resume)
     if as_json:
-        print_json(data)
+        print_json({**data, "resume": None if found is None else outlook_data(found, place)})
     else:
-        terminal.answer("\n".join(_lines(data)))
+        terminal.answer("\n".join([*_lines(data), *(() if found is None else outlook_lines(found, place))]))
 
 
 def _data(loaded: LoadedConfig, agent: Agent) -> dict[str, Any]:

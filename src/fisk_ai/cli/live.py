@@ -10,6 +10,7 @@ from fisk_ai.cli import terminal
 from fisk_ai.cli.places import Place
 from fisk_ai.cli.spinner import Spinner
 from fisk_ai.messages import is_blank
+from fisk_ai.reports.cost import next_input, next_input_text
 from fisk_ai.reports.summary import pending_lines
 from fisk_ai.reports.transcript import (
     NAME_WIDTH,
@@ -118,6 +119,8 @@ class Live:
             terminal.say(line)
         for change in event.forced:
             terminal.say(f"forced:   {one_line(change, 1000)}")
+        if (following := next_input(state)) is not None:
+            terminal.say(f"next:     the model is sent {next_input_text(following)}")
         terminal.say(f"--- goes on after record {state.last_seq} ---")
         if state.answered and state.last_turn is not None:
             self._streamed = state.last_turn.text  # it was shown just now

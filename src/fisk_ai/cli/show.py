@@ -15,6 +15,7 @@ from fisk_ai.cli.places import Place, find_run, naming, open_state
 from fisk_ai.cli.salvage import misnamed, whole_part
 from fisk_ai.errors import JournalCorrupt, UnsupportedFormat
 from fisk_ai.folding import RunState, fold
+from fisk_ai.reports.prices import Price, price_of
 from fisk_ai.reports.summary import show_data, summary_lines
 from fisk_ai.reports.transcript import Entry, entries_of_records, open_lines, transcript
 from fisk_ai.stores import FileStore, RunInfo
@@ -54,15 +55,18 @@ def _load_and_show(store: FileStore, run_id: str, place: Place, *, as_json: bool
         raise problem.located(store.path(run_id)) from None
     info = store.info(run_id)
     entries = list(entries_of_records(records))
+    price = price_of(records)
     if as_json:
-        print_json(show_data(info, state, entries))
+        print_json(show_data(info, state, entries, price))
     else:
-        _show(info, state, entries, place, full=full)
+        _show(info, state, entries, price, place, full=full)
 
 
-def _show(info: RunInfo, state: RunState, entries: list[Entry], place: Place, *, full: bool) -> None:
+def _show(
+    info: RunInfo, state: RunState, entries: list[Entry], price: Price | None, place: Place, *, full: bool
+) -> None:
     running = info.status == "running"
-    lines = [*_fitted(summary_lines(info, state)), "", *transcript(entries, full=full, margin=True)]
+    lines = [*_fitted(summary_lines(info, state, price)), "", *transcript(entries, full=full, margin=True)]
     lines += open_lines(state.pending, running=running, margin=True)
     if not running and (command := way_on(state, place)):
         lines += ["", *go_on_with(command)]

@@ -14,6 +14,7 @@ from fisk_ai.agent import events
 from fisk_ai.cli import terminal
 from fisk_ai.cli.json_output import error_data, print_json, print_json_line
 from fisk_ai.cli.live import retry_line
+from fisk_ai.reports.cost import next_input
 from fisk_ai.reports.summary import counters_data
 
 
@@ -25,11 +26,13 @@ def event_data(event: events.Event) -> dict[str, Any]:
             return {"event": name, **result_data(event.result)}
         case events.RunResumed():
             state = event.state
+            following = next_input(state)
             return {
                 "event": name,
                 "run_id": event.run_id,
                 "records": state.last_seq,
                 "counters": counters_data(state.counters),
+                "next_input_tokens": None if following is None else following.tokens,
                 "forced": list(event.forced),
                 "ambiguous": [call.id for call in state.pending.ambiguous] if state.pending else [],
             }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from fisk_ai.errors import UnsupportedFormat
-from fisk_ai.formats import anthropic, openai, responses
+from fisk_ai.formats import anthropic, openai, pydantic_ai, responses
 from fisk_ai.messages import TurnContent
 
 Reader = Callable[[bytes], TurnContent]
@@ -19,7 +19,12 @@ DEFAULT_FORMAT = "anthropic"
 """What a record of other origin without `format` means."""
 
 READERS: Mapping[str, Reader] = MappingProxyType(
-    {"anthropic": anthropic.read_turn, "openai": openai.read_turn, "openai-responses": responses.read_turn}
+    {
+        "anthropic": anthropic.read_turn,
+        "openai": openai.read_turn,
+        "openai-responses": responses.read_turn,
+        "pydantic-ai": pydantic_ai.read_turn,
+    }
 )
 
 

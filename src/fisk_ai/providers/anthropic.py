@@ -16,6 +16,7 @@ from fisk_ai.jsontext import splice_array
 from fisk_ai.messages import Message, is_blank
 from fisk_ai.providers.base import Delta, ModelOptions, ModelRequest, Reply
 from fisk_ai.providers.blocks import OpenBlock
+from fisk_ai.providers.error_images import images_behind_results
 from fisk_ai.providers.refusals import reported_refusal
 from fisk_ai.providers.settle import decode_answer, settle_anthropic
 from fisk_ai.providers.wire import (
@@ -98,7 +99,9 @@ def _thinking(mode: str) -> dict[str, Any] | None:
 
 def _sent(message: Message) -> bytes:
     check_format(message, MessagesApi.format)
-    if message.role == "user" or not _MAYBE_BLANK.search(message.content):
+    if message.role == "user":
+        return images_behind_results(message.content)
+    if not _MAYBE_BLANK.search(message.content):
         return message.content
     return _without_blank_text(message.content)
 

@@ -14,18 +14,10 @@ import msgspec
 from fisk_ai.errors import ConfigError, ProviderRefused
 from fisk_ai.formats.responses import is_refusal
 from fisk_ai.jsontext import splice_array
-from fisk_ai.messages import (
-    NO_OUTPUT,
-    ImageBlock,
-    Message,
-    TextBlock,
-    ToolResultBlock,
-    UserMessage,
-    is_blank,
-    read_user,
-)
+from fisk_ai.messages import is_blank
 from fisk_ai.providers.base import Delta, ModelOptions, ModelRequest, Reply
 from fisk_ai.providers.concessions import Concessions
+from fisk_ai.providers.items import sent_items, whole_output
 from fisk_ai.providers.refusals import reported_refusal
 from fisk_ai.providers.settle import decode_answer, settle_responses
 from fisk_ai.providers.wire import check_format, ended_early, not_an_answer, one_of, read_shape
@@ -118,7 +110,9 @@ def build_request(
         head["service_tier"] = options.service_tier
     if stream:
         head["stream"] = True
-    sent = [item for message in request.messages for item in _sent(message, official=official)]
+    for message in request.messages:
+        check_format(message, ResponsesApi.format)
+    sent = [item for message in request.messages for item in sent_items(message, official=official)]
     return msgspec.json.encode(head)[:-1] + b',"input":' + splice_array(sent) + b"}"
 
 
@@ -145,67 +139,10 @@ def _reasoning(mode: str, official: bool, without: Container[str]) -> dict[str, 
     """
     if mode.startswith("budget:"):
         raise ProviderRefused("the openai provider takes no thinking budget: set thinking off or adaptive")
-    wanted = {"effort": "medium", "summary": "auto"} if mode == "adaptive" else {"effort": "none"} if official else {}
+    wanted = {"effort": "none"} if official else {}
+    if mode == "adaptive":
+        wanted = {"effort": "medium", "summary": "auto"}
     return {name: value for name, value in wanted.items() if name not in without}
-
-
-class _Turn(msgspec.Struct):
-    output: msgspec.Raw
-
-
-_turns = msgspec.json.Decoder(_Turn)
-
-
-def _sent(message: Message, *, official: bool) -> list[bytes]:
-    check_format(message, ResponsesApi.format)
-    if message.role == "user":
-        return [msgspec.json.encode(item) for item in translate_user(read_user(message.content), official=official)]
-    items = bytes(_turns.decode(message.content).output).strip()[1:-1].strip()
-    return [items] if items else []
-
-
-def translate_user(message: UserMessage, *, official: bool) -> list[dict[str, Any]]:
-    """Return the items that a neutral message becomes: one for each tool result, then one of the user's.
-
-    Compatible servers take images from the user only, so those of tool results move there, with a note.
-    """
-    results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
-    items: list[dict[str, Any]] = [_output_item(result, official=official) for result in results]
-    parts = [] if official else [part for result in results for part in _moved_images(result)]
-    parts += [_part(block) for block in message.blocks if not isinstance(block, ToolResultBlock)]
-    if parts:
-        items.append({"role": "user", "content": _content(parts)})
-    return items
-
-
-def _output_item(result: ToolResultBlock, *, official: bool) -> dict[str, Any]:
-    item = {"type": "function_call_output", "call_id": result.tool_use_id}
-    has_images = any(isinstance(block, ImageBlock) for block in result.blocks)
-    if has_images and official:
-        error = [_part(TextBlock("Error:"))] if result.is_error else []
-        return item | {"output": [*error, *(_part(block) for block in result.blocks)]}
-    text = result.text or ("(an image, shown below)" if has_images else NO_OUTPUT)
-    return item | {"output": f"Error: {text}" if result.is_error else text}
-
-
-def _moved_images(result: ToolResultBlock) -> list[dict[str, Any]]:
-    images = [_part(block) for block in result.blocks if isinstance(block, ImageBlock)]
-    note = _part(TextBlock(f"The result of tool call {result.tool_use_id} has this to show:"))
-    return [note, *images] if images else []
-
-
-def _part(block: TextBlock | ImageBlock) -> dict[str, Any]:
-    if isinstance(block, TextBlock):
-        return {"type": "input_text", "text": block.text}
-    url = f"data:{block.source.media_type};base64,{block.source.data}"
-    return {"type": "input_image", "image_url": url, "detail": "auto"}
-
-
-def _content(parts: Sequence[dict[str, Any]]) -> Any:
-    """Return one text as plain text, which every server takes, and anything else as parts."""
-    if len(parts) == 1 and parts[0]["type"] == "input_text":
-        return parts[0]["text"]
-    return list(parts)
 
 
 class _InputDetails(msgspec.Struct):
@@ -267,7 +204,7 @@ def _reply(answer: _Answer, done: Sequence[bytes], *, official: bool) -> Reply:
         raise _failure(b'{"error":' + bytes(answer.error) + b"}")
     if one_of(status, "status") not in ("completed", "incomplete"):
         raise not_an_answer(f"its status is {status!r}")
-    settled = settle_responses(_whole(bytes(answer.output), done), sealed_only=official)
+    settled = settle_responses(whole_output(bytes(answer.output), done), sealed_only=official)
     usage = answer.usage or _Usage()
     details = usage.input_tokens_details or _InputDetails()
     cached, written = details.cached_tokens or 0, details.cache_write_tokens or 0
@@ -293,41 +230,11 @@ def _stop_reason(answer: _Answer, message: bytes, *, has_calls: bool) -> str:
     return "refusal" if is_refusal(message) else "end_turn"
 
 
-class _Item(msgspec.Struct):
-    type: str = ""
-    id: str | None = None
-    encrypted_content: str | None = None
-
-
-_items = msgspec.json.Decoder(list[msgspec.Raw])
-_item = msgspec.json.Decoder(_Item)
-
-
-def _whole(output: bytes, done: Sequence[bytes]) -> bytes:
-    """Return the output items of the last event, and from those that came one by one only what it lacks.
-
-    Some servers leave the output of the last event empty, and the encrypted form of reasoning is promised only for
-    the events of single items.
-    """
-    if not done:
-        return output
-    items = [bytes(item) for item in read_shape(_items.decode, output)] if output != b"null" else []
-    if not items:
-        return splice_array(done)
-    sealed = {item.id: raw for raw in done if (item := read_shape(_item.decode, raw)).encrypted_content}
-    restored = [raw if _is_whole(raw) else sealed.get(read_shape(_item.decode, raw).id, raw) for raw in items]
-    return output if restored == items else splice_array(restored)
-
-
-def _is_whole(raw: bytes) -> bool:
-    item = read_shape(_item.decode, raw)
-    return item.type != "reasoning" or bool(item.encrypted_content)
-
-
 class _Event(msgspec.Struct):
     type: str = ""
     response: msgspec.Raw = _NULL
     item: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
     output_index: int = 0
     summary_index: int = 0
     delta: msgspec.Raw = _NULL
@@ -361,6 +268,8 @@ class Accumulator:
             return None
         raw = data.encode()
         parsed = decode_answer(_events.decode, raw)
+        if bytes(parsed.error) != b"null":
+            raise _failure(raw)
         match parsed.type or event:
             case "response.output_item.done":
                 self._items.append((parsed.output_index, bytes(parsed.item)))

@@ -12,6 +12,8 @@ import msgspec
 from fisk_ai.agent.decide import dead_end
 from fisk_ai.folding import Counters, RunState
 from fisk_ai.messages import Call
+from fisk_ai.reports.cost import next_input, next_input_text
+from fisk_ai.reports.prices import Price, price_data, price_text
 from fisk_ai.reports.transcript import Entry, messages_data
 from fisk_ai.stores.base import RunInfo
 from fisk_ai.text import one_line
@@ -33,8 +35,9 @@ def info_data(info: RunInfo) -> dict[str, Any]:
     return data
 
 
-def show_data(info: RunInfo, state: RunState, entries: Iterable[Entry]) -> dict[str, Any]:
+def show_data(info: RunInfo, state: RunState, entries: Iterable[Entry], price: Price | None = None) -> dict[str, Any]:
     """Return what `session show --json` prints: the row, and what the records add up to."""
+    following = next_input(state)
     return {
         **info_data(info),
         "records": state.last_seq,
@@ -42,6 +45,8 @@ def show_data(info: RunInfo, state: RunState, entries: Iterable[Entry]) -> dict[
         "fingerprint": msgspec.to_builtins(state.fingerprint),
         "forked_from": msgspec.to_builtins(state.forked_from),
         "counters": counters_data(state.counters),
+        "price": price_data(price),
+        "next_input_tokens": None if following is None else following.tokens,
         "next_iteration": state.next_iteration,
         "pending": _pending_data(state),
         "terminal": msgspec.to_builtins(state.terminal),
@@ -143,7 +148,7 @@ def age(moment: str | None, now: datetime) -> str:
     return f"{max(seconds, 0)}s"
 
 
-def summary_lines(info: RunInfo, state: RunState) -> Iterator[str]:
+def summary_lines(info: RunInfo, state: RunState, price: Price | None = None) -> Iterator[str]:
     """Yield the head of `session show`: where the run stands and what it used."""
     counters = state.counters
     yield f"run:      {state.run_id}{' (a chat)' if state.interactive else ''}"
@@ -155,6 +160,10 @@ def summary_lines(info: RunInfo, state: RunState) -> Iterator[str]:
     if state.forked_from is not None:
         yield f"fork of:  {one_line(state.forked_from.run_id, 100)} at record {state.forked_from.seq}"
     yield f"used:     {_used(counters)}"
+    if price is not None:
+        yield f"cost:     {price_text(price)}"
+    if info.status != "running" and (following := next_input(state)) is not None:
+        yield f"next:     a resume sends {next_input_text(following)}"
     yield from pending_lines(state, running=info.status == "running")
 
 
