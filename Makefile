@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test reliability lint format bench lock clean
+.PHONY: setup demo test test-local-model reliability lint format bench lock clean
 
 setup: $(READY)
 
@@ -21,6 +21,10 @@ demo: $(READY)
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# A real model behind any server that the environment names; tests/local_model says how.
+test-local-model: $(READY)
+	$(BIN)/python -m pytest -m local_model tests/local_model
 
 # The long form of what `make test` tries in short; takes an hour or two and writes docs/reliability.md.
 reliability: $(READY)

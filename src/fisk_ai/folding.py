@@ -19,6 +19,7 @@ from fisk_ai.messages import (
     NEUTRAL,
     Call,
     Message,
+    ToolResultBlock,
     TurnContent,
     read_result,
     read_user,
@@ -303,10 +304,12 @@ class Folding:
         if self._open is not None:
             raise self._corrupt("a follow-up while calls are unanswered", seq)
         try:
-            read_user(bytes(record.message))
+            typed = read_user(bytes(record.message))
             blocks = sendable_typed(bytes(msgspec.json.decode(record.message, type=_UserContent).content))
         except msgspec.MsgspecError as problem:
             raise self._corrupt(f"not a user message: {problem}", seq) from None
+        if any(isinstance(block, ToolResultBlock) for block in typed.blocks):
+            raise self._corrupt("a follow-up holds the result of a call, which has a record of its own", seq)
         self._user_blocks += blocks
         self.answered = False
         self.pauses = 0

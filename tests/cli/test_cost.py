@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-import subprocess
+import socket
 import sys
+import threading
 from decimal import Decimal
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -319,17 +320,27 @@ def test_numbers_that_no_provider_sends_have_a_price_or_none(odd: int) -> None:
     assert price is None if odd < 0 else price is not None and price.usd > 10**20
 
 
+def test_price_list_is_not_loaded_for_a_run_that_it_can_not_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(importlib, "import_module", loaded.append)
+    assert price_of(_records()) is None
+    assert price_of(_records(_counted(turn("A"), 0, out=0))) is None
+    assert price_of(_records(_counted(turn("A"), 9), of=("scripted", "x"))) is None
+    assert loaded == []
+    with pytest.raises(AttributeError):  # of what was loaded instead
+        price_of(_records(_counted(turn("A"), 9)))
+    assert loaded == ["genai_prices"]
+
+
 @listed
-def test_price_list_is_not_loaded_for_a_run_that_it_can_not_price() -> None:
-    code = (
-        "import sys; from fisk_ai.reports.prices import price_of\n"
-        "from tests.cli.test_cost import _counted, _records, turn\n"
-        "assert price_of(_records()) is None; assert price_of(_records(_counted(turn('A'), 0, out=0))) is None\n"
-        "assert price_of(_records(_counted(turn('A'), 9), of=('scripted', 'x'))) is None\n"
-        "sys.exit('genai_prices' in sys.modules)"
-    )
-    root = Path(__file__).parents[2]
-    assert subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60, check=False).returncode == 0
+def test_price_opens_no_connection_and_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = threading.enumerate()
+    opened: list[object] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *where, **_: opened.append(where))
+    monkeypatch.setattr(socket.socket, "connect", lambda _, where: opened.append(where))
+    assert price_of(_records(_counted(turn("Done."), 1000))) is not None
+    assert opened == []
+    assert threading.enumerate() == threads
 
 
 def test_price_is_said_to_the_hundredth_of_a_cent_or_to_the_cent() -> None:

@@ -12,7 +12,15 @@ from .bench import Bench, end, turn
 
 HEAVY = {
     *("pydantic", "httpx2", "httpx", "anyio", "asyncio", "rich", "jsonschema", "prompt_toolkit", "tenacity", "ruamel"),
-    *("fisk_ai.providers", "fisk_ai.tools", "fisk_ai.config", "fisk_ai.agent.agent", "fisk_ai.agent.loop", "ssl"),
+    *(
+        "pydantic_ai",
+        "fisk_ai.providers",
+        "fisk_ai.tools",
+        "fisk_ai.config",
+        "fisk_ai.agent.agent",
+        "fisk_ai.agent.loop",
+        "ssl",
+    ),
 }
 NO_RECORDS = {"msgspec", "fisk_ai.stores", "fisk_ai.records", "fisk_ai.codec"}
 
@@ -59,11 +67,9 @@ def test_help_and_version_load_nothing_else(bench: Bench, args: tuple[str, ...])
 
 
 def test_run_loads_no_provider_but_its_own_and_nothing_for_a_terminal(bench: Bench) -> None:
+    others = {f"fisk_ai.providers.{name}" for name in ("anthropic", "openai", "responses", "pydantic_ai")}
     loaded = _loaded(bench, "run", "hello")
-    assert (
-        loaded & {"httpx2", "rich", "prompt_toolkit", "fisk_ai.providers.anthropic", "fisk_ai.providers.openai"}
-        == set()
-    )
+    assert loaded & (others | {"httpx2", "rich", "prompt_toolkit", "pydantic_ai"}) == set()
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic"])

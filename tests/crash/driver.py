@@ -15,6 +15,7 @@ stdin; for each, the wait status of the child goes to stdout. What the child did
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import hashlib
 import itertools
@@ -183,14 +184,20 @@ class DeadlyModel(ScriptedProvider):
 
     async def complete(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
         self._points.passes("before model call")
-        sent = hashlib.sha256(msgspec.json.encode(request, order="deterministic")).hexdigest()
-        self._points.note("requests", f"{request.iteration} {sent}")
+        self._points.note("requests", f"{request.iteration} {_hash(request)}")
         if self._suspends[request.iteration]:
             self._points.control.suspend()
         self._points.passes("in model call")
         reply = await super().complete(request, on_delta)
         self._points.passes("after model call")
         return reply
+
+
+def _hash(request: ModelRequest) -> str:
+    """Hash all that is sent; where the turns stand in the journal isn't, and depends on how often a run ended."""
+    messages = [(message.role, message.format, message.content) for message in request.messages]
+    rest = dataclasses.replace(request, messages=())
+    return hashlib.sha256(msgspec.json.encode([messages, rest], order="deterministic")).hexdigest()
 
 
 def _tool(name: str, points: Points) -> FunctionTool[Any, Any]:

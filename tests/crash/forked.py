@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,13 @@ class Forked:
             self._status = self.host.number()
         return self._status is not None
 
+    def says_something(self) -> None:
+        """Wait for the first sign of life, or the end."""
+        deadline = time.monotonic() + LIMIT_S
+        while not (self.has_ended(0.002) or self.stdout or self.stderr):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nothing was said in {LIMIT_S} s")
+
     def ends(self, within_s: float = LIMIT_S) -> int:
         """Wait for the end and return the exit code, minus the number of a signal that ended it."""
         if not self.has_ended(within_s):
@@ -72,11 +80,15 @@ class Forked:
 
     @property
     def stdout(self) -> str:
-        return (self.directory / "stdout").read_text(errors="replace")
+        return _said(self.directory / "stdout")
 
     @property
     def stderr(self) -> str:
-        return (self.directory / "stderr").read_text(errors="replace")
+        return _said(self.directory / "stderr")
+
+
+def _said(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""  # killed before it could say anything
 
 
 class Host:
@@ -94,6 +106,8 @@ class Host:
     def start(self, directory: Path, *arguments: str, die_before_note: bool = False) -> Forked:
         """Start `fisk-ai ARGUMENTS` in a directory; the one before must have ended."""
         assert self._process.stdin is not None
+        for name in ("stdout", "stderr"):
+            (directory / name).unlink(missing_ok=True)  # of the process before this one
         order = Order(arguments, str(directory), die_before_note)
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
         return Forked(self, directory, self.number())

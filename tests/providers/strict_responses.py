@@ -1,34 +1,26 @@
 """The Responses API for the strict server: what it refuses, and how it says a turn.
 
-Stricter than the real one: two user messages in a row are refused, and the items of a turn must be those that were
-given, value for value and number spelling for number spelling.
+Beside the rules of `fisk_ai.providers.rules`, the items of a turn must be those that were given, value for value and
+number spelling for number spelling.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.providers.strict_rules import JsonObject, Refused, is_blank, need, read_strict
+from fisk_ai.providers import rules
+from fisk_ai.providers.rules.responses import is_the_models
+from tests.providers.strict_rules import JsonObject, Refused, need, read_strict, refuse_for
 
 if TYPE_CHECKING:
     from tests.providers.strict_server import Turn
 
 RESPONSES = "/v1/responses"
 _PIECES = 3
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_KEYS = frozenset(
-    {"model", "input", "instructions", "max_output_tokens", "tools", "tool_choice", "reasoning", "store", "include"}
-    | {"stream", "service_tier", "parallel_tool_calls", "text", "metadata", "prompt_cache_key"}
-)
 
 
 def turns_of(request: JsonObject) -> list[list[JsonObject]]:
@@ -37,7 +29,7 @@ def turns_of(request: JsonObject) -> list[list[JsonObject]]:
     inside = False
     items = request.get("input")
     for item in items if isinstance(items, list) else []:
-        if not _is_the_models(item):
+        if not is_the_models(item):
             inside = False
             continue
         if not inside:
@@ -47,117 +39,11 @@ def turns_of(request: JsonObject) -> list[list[JsonObject]]:
     return turns
 
 
-def _is_the_models(item: JsonObject) -> bool:
-    kind = item.get("type", "message")
-    return item.get("role") == "assistant" if kind == "message" else kind != "function_call_output"
-
-
 def check_responses_request(body: JsonObject, sent: Sequence[Sequence[JsonObject]]) -> None:
     """Check a request; `sent` are the output items of the turns given before, as many as the request holds."""
-    _check_head(body)
-    items = body.get("input")
-    need(isinstance(items, list) and items, "Invalid 'input': empty array")
-    open_calls: list[str] = []
-    before = ""
-    for index, item in enumerate(body["input"]):
-        at, kind = f"input[{index}]", item.get("type", "message")
-        if kind == "function_call_output":
-            _check_output(item, open_calls, at)
-            open_calls.remove(item["call_id"])
-        elif _is_the_models(item):
-            need(before in ("user", "result", "model"), f"{at}: nothing to answer")
-            need(before == "model" or not open_calls, f"No tool output found for function call {open_calls}")
-            open_calls += _check_item(item, kind, open_calls, at)
-        else:
-            need(not open_calls, f"No tool output found for function call {open_calls}")
-            need(before != "user", f"{at}: two user messages in a row")
-            _check_user(item, at)
-        before = "model" if _is_the_models(item) else "result" if kind == "function_call_output" else "user"
-    need(not open_calls, f"No tool output found for function call {open_calls}")
-    need(before in ("user", "result"), "the last item must not be the model's")
-    ids = [item["id"] for item in body["input"] if "id" in item]
-    need(len(ids) == len(set(ids)), f"Duplicate item found with id {ids}")
+    refuse_for(rules.check_responses_request(body))
     for turn, given in zip(turns_of(body), sent, strict=True):
-        _check_turn(turn, given)
-
-
-def _check_head(body: JsonObject) -> None:
-    need(body.keys() <= _KEYS, f"Unknown parameter: {sorted(body.keys() - _KEYS)}")
-    need(isinstance(body.get("model"), str) and body["model"], "Missing required parameter: 'model'")
-    limit = body.get("max_output_tokens")
-    need(isinstance(limit, int) and limit >= 16, "Invalid 'max_output_tokens': below minimum value")
-    need(body.get("store") is False, "this server keeps nothing: set store to false")
-    need("reasoning.encrypted_content" in body.get("include", ()), "without include, reasoning can't come back")
-    need("instructions" not in body or not is_blank(body["instructions"]), "instructions: empty")
-    reasoning = body.get("reasoning", {"effort": "none"})
-    need(reasoning and reasoning.keys() <= {"effort", "summary"}, "Unknown parameter: 'reasoning'")
-    need(reasoning.get("effort", "none") in _EFFORTS, "Unsupported value: 'reasoning.effort'")
-    need(reasoning.get("summary", "auto") in ("auto", "concise", "detailed"), "Unsupported value: 'reasoning.summary'")
-    need(body.get("tools") != [], "Invalid 'tools': empty array")
-    for index, tool in enumerate(body.get("tools", ())):
-        _check_tool(tool, f"tools[{index}]")
-
-
-def _check_tool(tool: JsonObject, at: str) -> None:
-    need(isinstance(tool.get("type"), str), f"Missing required parameter: '{at}.type'")
-    if tool["type"] == "function":
-        need(tool.keys() <= {"type", "name", "description", "parameters", "strict"}, f"Unknown parameter: '{at}'")
-        need(_TOOL_NAME.fullmatch(tool.get("name") or ""), f"Invalid '{at}.name'")
-        need(tool.get("parameters", {}).get("type") == "object", f"Invalid schema for function in {at}")
-        need(tool.get("strict") is False, f"{at}: not every schema is a strict one")
-
-
-def _check_output(item: JsonObject, open_calls: Sequence[str], at: str) -> None:
-    need(item.keys() == {"type", "call_id", "output"}, f"Unknown parameter: '{at}'")
-    need(item["call_id"] in open_calls, f"No tool call found for function call output with call_id {item['call_id']}")
-    output = item["output"]
-    if isinstance(output, str):
-        need(not is_blank(output), f"{at}.output: empty")
-        return
-    _check_parts(output, f"{at}.output")
-
-
-def _check_user(item: JsonObject, at: str) -> None:
-    need(item.keys() <= {"type", "role", "content"} and item.get("role") == "user", f"Unknown parameter: '{at}'")
-    if isinstance(item["content"], str):
-        need(not is_blank(item["content"]), f"{at}.content: empty")
-        return
-    _check_parts(item["content"], f"{at}.content")
-
-
-def _check_parts(parts: Any, at: str) -> None:
-    need(isinstance(parts, list) and parts, f"{at}: empty array")
-    for part in parts:
-        if part.get("type") == "input_text":
-            need(part.keys() == {"type", "text"} and not is_blank(part["text"]), f"{at}: empty text")
-            continue
-        need(part.get("type") == "input_image", f"Invalid value: '{part.get('type')}' in {at}")
-        need(part.get("detail") == "auto", f"Missing required parameter: '{at}.detail'")
-        head, _, data = part["image_url"].partition(";base64,")
-        need(head.removeprefix("data:") in _IMAGE_TYPES and base64.b64decode(data, validate=True), f"{at}: image")
-
-
-def _check_item(item: JsonObject, kind: str, made: Sequence[str], at: str) -> list[str]:
-    """Check an item of the model's and return the id of the call that it makes, if it makes one."""
-    if kind == "message":
-        need(isinstance(item.get("content"), list | str), f"Missing required parameter: '{at}.content'")
-    if kind == "reasoning":
-        need(item.get("encrypted_content"), f"Item with id '{item.get('id')}' not found: nothing is stored")
-        need(isinstance(item.get("summary"), list), f"Missing required parameter: '{at}.summary'")
-    if kind != "function_call":
-        return []
-    need(_CALL_ID.fullmatch(item.get("call_id") or ""), f"Invalid '{at}.call_id'")
-    need(item["call_id"] not in made, f"{at}.call_id: made twice")
-    need(_TOOL_NAME.fullmatch(item.get("name") or ""), f"Invalid '{at}.name'")
-    need(isinstance(item.get("arguments"), str), f"Invalid type for '{at}.arguments'")
-    need(isinstance(read_strict(item["arguments"].encode()), dict), f"{at}.arguments: not an object")
-    return [item["call_id"]]
-
-
-def _check_turn(turn: Sequence[JsonObject], given: Sequence[JsonObject]) -> None:
-    last = turn[-1]
-    need(last.get("type") != "reasoning", f"Item '{last.get('id')}' was provided without its required following item")
-    need(_comparable(turn) == _comparable(given), "these are not the items that were given")
+        need(_comparable(turn) == _comparable(given), "these are not the items that were given")
 
 
 def _comparable(items: Sequence[JsonObject]) -> list[Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -24,10 +26,12 @@ from fisk_ai.jsontext import check_strict
 from fisk_ai.messages import ImageBlock, ImageSource, Message, TextBlock, encode_result, tool_result
 from fisk_ai.providers import open_provider
 from fisk_ai.providers.base import Delta, ModelOptions, Reply
+from fisk_ai.providers.credentials import CREDENTIAL_NAMES
 from tests.providers.conftest import LOOKUP, ask, results, user
 
 pytest.importorskip("pydantic_ai", reason='needs the extra: pip install "fisk-ai[pydantic-ai]"')
 
+import pydantic_ai
 from pydantic_ai import exceptions as raised
 from pydantic_ai.messages import (
     BinaryContent,
@@ -461,7 +465,8 @@ def test_a_lost_connection_is_worth_a_retry(problem: Exception, sent: bool) -> N
 
 
 @pytest.mark.parametrize(
-    "problem", [raised.ModelAPIError("m", "not JSON"), raised.UnexpectedModelBehavior("odd", "body")]
+    "problem",
+    [raised.ModelAPIError("m", "not JSON"), raised.UnexpectedModelBehavior("odd\nbody", "body"), KeyError("body")],
 )
 def test_an_answer_that_is_none_is_worth_a_retry(problem: Exception) -> None:
     error = as_provider_error(problem, "google:m")
@@ -488,7 +493,9 @@ def test_request_ids_and_better_names_are_told() -> None:
 def test_a_validation_error_of_an_sdk_quotes_nothing() -> None:
     with pytest.raises(ValueError, match="private words") as caught:
         ModelMessagesTypeAdapter.validate_python(["private words"])
-    assert "private" not in str(as_provider_error(caught.value, "m"))
+    error = as_provider_error(caught.value, "m")
+    assert isinstance(error, InvalidReply)
+    assert "private" not in str(error)
 
 
 async def test_keys_are_in_no_error() -> None:
@@ -516,6 +523,15 @@ async def test_keys_are_in_no_error() -> None:
 def test_unknown_models_and_missing_parts_are_configuration_errors(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         open_provider("pydantic-ai", model=name)
+
+
+def test_the_keys_of_all_providers_of_pydantic_ai_are_kept_from_tools() -> None:
+    package = Path(pydantic_ai.__file__).parent
+    source = "".join(path.read_text(encoding="utf-8") for path in package.glob("providers/*.py"))
+    keys = set(re.findall(r"""getenv\(['"](\w+_(?:KEY|TOKEN))['"]""", source))
+    assert len(keys) > 25
+    of_no_language_model = {"ELEVENLABS_API_KEY", "VOYAGE_API_KEY"}
+    assert keys - CREDENTIAL_NAMES == of_no_language_model
 
 
 def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,3 +206,12 @@ def test_whatever_is_a_key_by_its_name_is_never_shown() -> None:
         "HOME": "/home/me",
     }
     assert secrets_of(environ | {"EMPTY_KEY": "", "SHORT_KEY": "abc"}) == {"12345678", "abcdefgh", "AKIA5678"}
+
+
+def test_neither_the_package_nor_the_reader_loads_pydantic_ai() -> None:
+    program = (
+        "import sys, fisk_ai, fisk_ai.formats, fisk_ai.providers.pydantic_ai.settle\n"
+        "print(fisk_ai.Agent, fisk_ai.formats.reader_for('pydantic-ai'), 'pydantic_ai' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(" False\n")

@@ -433,6 +433,37 @@ async def test_what_was_said_is_taken_back(turn: Turn, stream: bool, deltas: lis
     assert reader_for(FORMAT)(second.message).text == "Done."
 
 
+LIMIT = ask().max_output_tokens
+HALF_A_CALL = {"name": "lookup", "input": '{"stream":"OR'}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("turn", "reason"),
+    [
+        (Turn(text="Once upon a", out_tokens=LIMIT), "max_tokens"),
+        (Turn(calls=[HALF_A_CALL], out_tokens=LIMIT), "max_tokens"),
+        (Turn(calls=[{"name": "lookup"}], out_tokens=LIMIT), "tool_use"),
+        (Turn(text="Once upon a time.", out_tokens=LIMIT - 1), "end_turn"),
+        (Turn(calls=[HALF_A_CALL], out_tokens=LIMIT - 1), "tool_use"),
+    ],
+    ids=["answer", "call", "whole call", "whole answer", "broken call"],
+)
+async def test_turn_at_the_output_limit_is_cut_off_though_llamacpp_calls_it_completed(
+    turn: Turn, reason: str, stream: bool, deltas: list[Delta]
+) -> None:
+    with StrictServer([turn]) as server:
+        async with reach(server, stream=stream) as provider:
+            reply = await provider.complete(ask(), deltas.append)
+    assert reply.stop_reason == reason
+
+
+def test_openai_is_believed_that_a_turn_is_complete() -> None:
+    reply = replace(read_reply(answer(HELLO), official=True), out_tokens=LIMIT)
+    assert ResponsesApi(official=True).settle_stop(reply, ask()) == reply
+
+
 def test_stream_that_is_cut_at_any_byte_is_no_turn() -> None:
     turn = Turn(text="Hi", calls=[{"name": "lookup"}])
     whole = b"".join(ResponsesSpeech(turn, 0).events({"model": "m"}))

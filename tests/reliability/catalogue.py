@@ -16,6 +16,7 @@ MODULES = (
     "tests.reliability.damage_trials",
     "tests.reliability.lock_trials",
     "tests.fuzz.trials",
+    "tests.reliability.request_trials",
     "tests.reliability.planting",
 )
 

@@ -175,7 +175,7 @@ def _fail(tally: Tally, stage: Stage, start: tuple[str, StruckRun], injection: I
         if _is_invisible(injection, run.targets):
             run.went_through()
         else:
-            run.failed(stage.twin)
+            run.failed(stage.twin, before_an_effect=injection.call == "newfstatat")
         run.ends_as(stage.twin)
     return reached
 
@@ -201,7 +201,7 @@ FAILED_SYNCS = Trial(
     "says how to go on, and a resume must end like an undisturbed run",
     promises="P10 P13",
     run=failed_syncs,
-    target=250,
+    target=400,
 )
 FAILED_CALLS = Trial(
     name="failed system calls",
@@ -210,6 +210,6 @@ FAILED_CALLS = Trial(
     "after it, or nothing be seen of it where nothing depends on the call; a resume must end like an undisturbed run",
     promises="P13 P16 P19",
     run=failed_calls,
-    target=1500,
+    target=2500,
 )
 TRIALS: tuple[Trial, ...] = (KILL_POINTS, FAILED_SYNCS, FAILED_CALLS, *command_trials.TRIALS)

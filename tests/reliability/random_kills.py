@@ -20,6 +20,8 @@ RUN = "r7"
 ANSWER = "All streams are well."
 LONGEST_TOOL_MS = 50
 LATEST_KILL_S = 0.3
+WORKING = 0.85
+"""Of all processes; the others may be killed before their run begins."""
 KILLS_OF_A_RUN = 15
 
 _WORK = (
@@ -109,6 +111,8 @@ class Killed:
         """Start or resume it and kill it at a random moment; tell whether it is still not at its end."""
         before = self.place.state
         process = self.place.go("--output", "stream-json")
+        if self.moments.random() < WORKING:
+            process.says_something()
         ended = process.has_ended(self.moments.uniform(0.0, LATEST_KILL_S))
         if not ended:
             process.kill()

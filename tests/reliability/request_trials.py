@@ -7,7 +7,7 @@ from tests.providers.requests_law import check_run
 from tests.reliability.trials import Form, Tally, Trial, require
 
 SHORT = 150
-LONG = 3000
+LONG = 6000
 NEEDED = frozenset(
     {"version 1", "version 2", "foreign", "ours", "follow-up", "empty turn", "unusable call", "parallel", "streamed"}
     | {"text", "blank text", "thinking", "redacted_thinking", "cited text", "server tool", "unknown block", "tool_use"}

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from fisk_ai.errors import NothingRecorded
 from tests.reliability import resources
 from tests.reliability.resources import SmallDisk, in_private_mounts, small_ext4, small_tmpfs
 from tests.reliability.struck_command import ANSWER, PROMPT, CommandLine
@@ -58,9 +59,11 @@ def _cut_at(tally: Tally, stage: Stage, size: int) -> None:
 
 def _torn(run: StruckRun, data: bytes) -> bytes:
     """Return the end of a journal that is no whole record."""
-    rest = data[data.rfind(b"\n") + 1 :]
-    whole = run.store.read("r7").records if data.count(b"\n") or rest.endswith(b"}") else []
-    return b"" if len(whole) > data.count(b"\n") else rest
+    try:
+        records = len(run.store.read("r7").records)
+    except NothingRecorded:
+        return data
+    return b"" if records > data.count(b"\n") else data[data.rfind(b"\n") + 1 :]
 
 
 def _ending(run: StruckRun, data: bytes, torn: bytes) -> str:

@@ -22,7 +22,7 @@ from tests.crash.crashing import CrashingRun, Driver, check_run
 from tests.crash.driver import WORKLOADS
 from tests.crash.forked import Forked, Host
 from tests.reliability.kill_trials import Sweep, sweep_of
-from tests.reliability.random_kills import LOOK, Place
+from tests.reliability.random_kills import LOOK, WORKING, Place
 from tests.reliability.tool_trials import TOOL_TREES, TOOLS_OF_THE_DEAD
 from tests.reliability.trials import Form, Tally, Trial, require
 from tests.stores.processes import Child
@@ -72,7 +72,7 @@ TURNS: list[dict[str, Any]] = [
     {"text": "All is well.", "delay": "10ms"},
 ]
 CALLS = 3
-LATEST_S = 0.25
+LATEST_S = 0.2
 
 
 @dataclass(slots=True)
@@ -88,6 +88,8 @@ class Signalled:
         """Start it, signal it and return how it ended."""
         twice = self.moments.random() < 0.4
         process = self.place.go()
+        if self.moments.random() < WORKING:
+            process.says_something()
         for latest_s in (LATEST_S, 0.04)[: 1 + twice]:
             if not process.has_ended(self.moments.uniform(0.0, latest_s)):
                 process.send(self.number)

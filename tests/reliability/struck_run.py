@@ -73,8 +73,11 @@ class StruckRun(CrashingRun):
             self._require_nothing_paid_again(self._before, self._asked)
             self._note()
 
-    def failed(self, twin: StruckRun) -> None:
-        """Judge a process that a fault had to stop: it said what failed and how to go on, and did nothing more."""
+    def failed(self, twin: StruckRun, *, before_an_effect: bool = False) -> None:
+        """Judge a process that a fault had to stop: it said what failed and how to go on, and did nothing more.
+
+        It stopped at a record that could not be stored or, where that is possible, before an effect.
+        """
         self._require_orderly_end()
         outcome = self.outcome
         said: str = outcome.get("text") or outcome.get("storage_error") or ""
@@ -84,7 +87,7 @@ class StruckRun(CrashingRun):
         with promised():
             self._require_nothing_paid_again(self._before, self._asked)
             self._count_kill()
-        self._require_stopped_in_time(twin)
+        self._require_stopped_in_time(twin, before_an_effect=before_an_effect)
 
     def ends_as(self, twin: StruckRun) -> None:
         """Resume undisturbed to the end, which has to be that of the twin."""
@@ -113,7 +116,7 @@ class StruckRun(CrashingRun):
         require(self.status == 0 and not errors, f"status {self.status}:", errors, kind="traceback")
         require("escaped" not in self.outcome, "an error that isn't ours:", self.outcome, kind="traceback")
 
-    def _require_stopped_in_time(self, twin: StruckRun) -> None:
+    def _require_stopped_in_time(self, twin: StruckRun, *, before_an_effect: bool) -> None:
         """Nothing happened after the record that could not be stored: the next step of the twin is to be told of it."""
         done, steps = _steps(self.lines("story")), _steps(twin.lines("stories"))
         told = [step for step in steps if step != _END]
@@ -122,7 +125,8 @@ class StruckRun(CrashingRun):
         stops = ends | {at for at, step in enumerate(told) if step.startswith("acked")} | {len(told)}
         met = [at + len(done) for at in range(len(told)) if told[at : at + len(done)] == done]
         require(met, "it did something else than its twin:", done)
-        require(not done or stops & {*met}, "something happened after the fault:", done[-3:], kind="undetected")
+        stopped = before_an_effect or not done or stops & {*met}
+        require(stopped, "something happened after the fault:", done[-3:], kind="undetected")
 
 
 def _steps(story: Sequence[str]) -> list[str]:

@@ -33,6 +33,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, Self
 
@@ -43,6 +44,7 @@ from fisk_ai.agent import events
 from fisk_ai.agent.agent import Agent, ResumeOptions
 from fisk_ai.cli.main import main as command_line
 from fisk_ai.errors import FiskError
+from fisk_ai.providers.base import ModelRequest, OnDelta, Reply
 from fisk_ai.stores.disk import OsDisk
 from fisk_ai.stores.file import FileStore
 from fisk_ai.tools.base import ToolContext
@@ -151,6 +153,14 @@ class Story(Points):
         self.note("story", f"acked {what}")
 
 
+class _Model(DeadlyModel):
+    """Notes what a provider sends: where in the journal a turn stands is not part of it."""
+
+    async def complete(self, request: ModelRequest, on_delta: OnDelta) -> Reply:
+        messages = [replace(message, seq=None) for message in request.messages]
+        return await super().complete(replace(request, messages=messages), on_delta)
+
+
 def _tool(name: str, story: Story) -> FunctionTool[Any, Any]:
     def work(context: ToolContext) -> str:
         story.note("effects", f"{name} {context.idempotency_key}")
@@ -173,7 +183,7 @@ TOOLS = [_tool(name, STORY) for name in ("a", "b", "c", "d", "fails", "suspends"
 
 
 async def _work(victim: Victim, store: FileStore) -> dict[str, Any]:
-    agent = Agent("scripted", provider=DeadlyModel(WORKLOADS[victim.workload], STORY), tools=TOOLS, store=store)
+    agent = Agent("scripted", provider=_Model(WORKLOADS[victim.workload], STORY), tools=TOOLS, store=store)
     recorded = _recorded(victim)
     if recorded is None:
         result = await agent.run(

@@ -140,4 +140,4 @@ def _open_pydantic_ai(access: _Access, model: str | None, options: ModelOptions)
         raise ConfigError("provider pydantic-ai needs the model's name when it is opened, such as google:gemini-3-pro")
     from fisk_ai.providers.pydantic_ai import open_pydantic_ai
 
-    return open_pydantic_ai(model=model, options=options, environ=access.environ)
+    return open_pydantic_ai(model=model, options=options, environ=access.environ, stream=access.stream)

@@ -16,7 +16,7 @@ from fisk_ai.providers.base import Delta, ModelRequest, OnDelta, Reply
 from fisk_ai.providers.concessions import Conceding
 from fisk_ai.providers.credentials import Endpoint
 from fisk_ai.providers.refusals import http_refusal
-from fisk_ai.providers.wire import MAX_REPLY_BYTES, Api, StreamNotVerbatim, not_an_answer
+from fisk_ai.providers.wire import MAX_REPLY_BYTES, Api, SettlesStop, StreamNotVerbatim, not_an_answer
 from fisk_ai.records import MAX_REQUEST_ID_CHARACTERS
 from fisk_ai.text import one_line
 
@@ -96,9 +96,10 @@ class HttpProvider:
         url = self._endpoint.base_url + self._api.path
         try:
             async with self._open_client().stream("POST", url, content=body, headers=headers) as response:
-                return await self._read_named(response, on_delta)
+                reply = await self._read_named(response, on_delta)
         except httpx2.RequestError as problem:
             raise self._unreachable(problem) from problem
+        return self._api.settle_stop(reply, request) if isinstance(self._api, SettlesStop) else reply
 
     async def _read_named(self, response: httpx2.Response, on_delta: OnDelta) -> Reply:
         """Read an answer with the id that the API gave its request, which its support asks for."""

@@ -304,7 +304,17 @@ class Accumulator:
         if self._finish_reason is None:
             raise ended_early("a finish reason")
         message = {"role": "assistant"} | self._message
+        _complete_calls(message)
         return _reply(self._id, msgspec.json.encode(message), self._finish_reason, self._usage)
+
+
+def _complete_calls(message: Mapping[str, Any]) -> None:
+    """Give calls of whose arguments no piece came those that they have: none, as some servers leave them out."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict) and function.get("arguments", "") in ("", " "):
+            function["arguments"] = "{}"
 
 
 def _shown(delta: Mapping[str, Any]) -> Delta | None:

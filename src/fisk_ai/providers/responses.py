@@ -7,6 +7,7 @@ go back byte for byte, its reasoning in encrypted form among them.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -65,6 +66,13 @@ class ResponsesApi:
     def accumulator(self) -> Accumulator:
         """Return a fresh one, for one stream."""
         return Accumulator(official=self._official)
+
+    def settle_stop(self, reply: Reply, request: ModelRequest) -> Reply:
+        """Return a turn as cut off that came to the output limit; llama.cpp calls every turn completed."""
+        may_be_cut = reply.stop_reason == "end_turn" or (reply.stop_reason == "tool_use" and reply.unusable)
+        if self._official or not may_be_cut or reply.out_tokens < request.max_output_tokens:
+            return reply
+        return replace(reply, stop_reason="max_tokens")
 
 
 def _check_server_tools(tools: Sequence[Mapping[str, Any]]) -> None:

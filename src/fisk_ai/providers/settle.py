@@ -195,8 +195,6 @@ def _arguments_change(fields: Fields) -> tuple[dict[str, bytes], bool]:
         text = _text(fields, "arguments")
         if openai.is_json_object(text.encode()):
             return {}, True
-        if not text.strip():
-            return {"arguments": _quoted("{}")}, True  # how some servers spell a call without arguments
     return {"arguments": _quoted("{}")}, False
 
 

@@ -6,7 +6,7 @@ One `Api` for each API that is spoken; `http.HttpProvider` does the sending.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -74,6 +74,14 @@ class Api(Protocol):
 
     def accumulator(self) -> Accumulator:
         """Return a fresh one, for one stream."""
+
+
+@runtime_checkable
+class SettlesStop(Protocol):
+    """An `Api` that is also spoken by servers whose word for why a turn stopped can be wrong."""
+
+    def settle_stop(self, reply: Reply, request: ModelRequest) -> Reply:
+        """Return the turn with the stop reason that it has in view of what was asked for."""
 
 
 def check_format(message: Message, format_name: str) -> None:

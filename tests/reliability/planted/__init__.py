@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
-from tests.reliability.planted import agent, codec, files, folding, locks, syncs, tails, text, tools
+from tests.reliability.planted import agent, codec, files, folding, locks, requests, syncs, tails, text, tools
 from tests.reliability.planted.edits import Planted, Reached, source_of
 
-_AREAS = (syncs, tails, codec, folding, locks, files, agent, tools, text)
+_AREAS = (syncs, tails, codec, folding, locks, files, agent, tools, text, requests)
 
 PLANTED: Mapping[str, Planted] = {each.name: each for area in _AREAS for each in area.BUGS}
 

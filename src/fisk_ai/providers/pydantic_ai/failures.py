@@ -60,7 +60,14 @@ def as_provider_error(problem: Exception, model: str) -> ProviderError:
                 may_be_paid=True,
             )
         case UnexpectedModelBehavior():
-            return InvalidReply(f"the answer of {model} isn't one: {_said(problem.message)}", retryable=True)
+            # What follows the first line quotes the answer.
+            said = _said(problem.message.partition("\n")[0])
+            return InvalidReply(f"the answer of {model} isn't one: {said}", retryable=True)
+        case TypeError() | AttributeError() | LookupError() | AssertionError() | pydantic.ValidationError():
+            return InvalidReply(
+                f"the answer of {model} isn't one that pydantic-ai understands ({type(problem).__name__})",
+                retryable=True,
+            )
         case httpx2.TransportError() | OSError():
             return _unreachable(
                 problem, model, sent=not isinstance(problem, (httpx2.ConnectError, ConnectionRefusedError))
@@ -77,10 +84,9 @@ def _unreachable(problem: Exception, model: str, *, sent: bool) -> ProviderUnrea
 
 def _unknown(problem: Exception, model: str) -> ProviderRefused:
     """Return the error for what nobody foresaw: a mistake in the set-up, mostly, told by an SDK in its own way."""
-    # Validation errors quote what they are about, and that is the conversation.
-    said = "" if isinstance(problem, pydantic.ValidationError) else _said(str(problem))
+    said = _said(str(problem)) or "no details"
     return ProviderRefused(
-        f"asking {model} failed in pydantic-ai: {type(problem).__name__}" + (f": {said}" if said else ""),
+        f"asking {model} failed in pydantic-ai: {type(problem).__name__}: {said}",
         kind=type(problem).__name__,
         may_be_paid=True,
     )
