@@ -16,7 +16,10 @@ VERSION = 2
 
 Reason = Literal["completed", "suspended", "error", "budget", "max_iterations"]
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+MAX_COUNT = 2**53
+"""Up to here JSON numbers are exact everywhere; sums of more could not be written any more."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """A number of tokens; a negative one would stretch a budget."""
 
 MAX_TERMINAL_MESSAGE_BYTES = 4096

@@ -447,6 +447,12 @@ async def test_a_budget_counts_over_resumes_and_a_resume_with_nothing_left_appen
     assert [request.iteration for request in stage.requests] == [0, 1, 2]
 
 
+async def test_numbers_of_tokens_that_can_not_be_are_kept_within_what_can_be_read_back(effects: Effects) -> None:
+    stage = bench(effects, {**ANSWER, "in_tokens": 10**30})
+    await stage.run(stage.agent(budget=Budget(None, None)))
+    assert stage.state.counters.in_tokens == 2**53
+
+
 async def test_an_interrupted_run_without_budget_answers_its_calls_first_and_then_says_so(effects: Effects) -> None:
     stage = bench(effects, calling("a"), ANSWER)
     with pytest.raises(Crash):

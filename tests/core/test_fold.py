@@ -535,10 +535,11 @@ def test_a_check_costs_the_same_in_a_long_run() -> None:
     assert copied == []
 
 
+@pytest.mark.parametrize("count", [-1, 2**53 + 1, 10**400])
 @pytest.mark.parametrize("kind", ["in_tokens", "out_tokens", "cache_read_tokens", "cache_create_tokens"])
-def test_a_negative_number_of_tokens_is_damage(kind: str) -> None:
+def test_a_number_of_tokens_that_nobody_can_have_used_is_damage(kind: str, count: int) -> None:
     lines = foreign_lines(meta(checksums=False), turn())
     payload = json.loads(lines[1])
-    payload["assistant"][kind] = -1
+    payload["assistant"][kind] = count
     with pytest.raises(JournalCorrupt):
         scan(lines[0].rstrip(b"\n") + b"\n" + json.dumps(payload).encode() + b"\n")

@@ -28,10 +28,10 @@ class Dithered(Exception):
 def killed_while_the_model_speaks(bench: Bench) -> None:
     """Kill the run in the middle of its call, and its next life in the middle of the answer, and let it end."""
     bench.relay.hold(_EVENTS_OF_A_CALL)
-    _kill_when_held(bench, bench.begin())
+    _kill_when_held(bench, bench.begin(), showing=b"model_called")
     assert (bench.turns, bench.effects) == ([], []), "half a turn was taken for one"
     bench.relay.hold(_EVENTS_OF_AN_ANSWER, skip=1)
-    _kill_when_held(bench, bench.resume())
+    _kill_when_held(bench, bench.resume(), showing=b"text_streamed")
     assert len(bench.turns) == len(bench.results) == len(bench.effects) == 1
     _ends_well(bench)
     first, again, second, again_too, *_ = [exchange.body for exchange in bench.relay.exchanges]
@@ -55,12 +55,13 @@ def killed_while_the_tool_works(bench: Bench) -> None:
     assert len(set(bench.effects)) == len(bench.results) == len(bench.effects) - 1
 
 
-def _kill_when_held(bench: Bench, process: subprocess.Popen[bytes]) -> None:
+def _kill_when_held(bench: Bench, process: subprocess.Popen[bytes], *, showing: bytes) -> None:
     try:
         if not bench.relay.is_held(process):
             assert bench.finish(process) in _HARMLESS, bench.said
             raise Dithered("it said too little to be killed meanwhile, or called nothing")
         assert bench.speech.last not in bench.relay.exchanges[-1].passed
+        bench.wait_for("out", showing)
         bench.kill(process)
     finally:
         process.kill()

@@ -49,6 +49,7 @@ from fisk_ai.messages import is_blank, user_text
 from fisk_ai.providers.base import Delta, ModelRequest, Provider, Reply, ToolSpec
 from fisk_ai.providers.retry import RetryPolicy, complete_with_retries
 from fisk_ai.records import (
+    MAX_COUNT,
     MAX_REQUEST_ID_CHARACTERS,
     MAX_TERMINAL_MESSAGE_BYTES,
     AssistantRecord,
@@ -296,10 +297,10 @@ class Loop:
             format=reply.format,
             message=msgspec.Raw(reply.message),
             stop_reason=wellformed(reply.stop_reason),
-            in_tokens=max(reply.in_tokens, 0),
-            out_tokens=max(reply.out_tokens, 0),
-            cache_read_tokens=max(reply.cache_read_tokens, 0),
-            cache_create_tokens=max(reply.cache_create_tokens, 0),
+            in_tokens=_counted(reply.in_tokens),
+            out_tokens=_counted(reply.out_tokens),
+            cache_read_tokens=_counted(reply.cache_read_tokens),
+            cache_create_tokens=_counted(reply.cache_create_tokens),
             duration_ms=milliseconds_since(started),
             response_id=wellformed(reply.response_id) if reply.response_id is not None else None,
             request_id=wellformed(reply.request_id)[:MAX_REQUEST_ID_CHARACTERS] if reply.request_id else None,
@@ -407,3 +408,8 @@ class Loop:
     @property
     def _run_id(self) -> str:
         return self.writer.journal.run_id
+
+
+def _counted(tokens: int) -> int:
+    """Bring what a provider counted to what a record may say."""
+    return min(max(tokens, 0), MAX_COUNT)

@@ -63,7 +63,9 @@ def _check_head(found: Findings, request: Mapping[str, Any]) -> None:
     limit = request.get("max_tokens")
     found.need(is_count(limit), "max_tokens", "Field required, above 0")
     if "system" in request:
-        found.need(not is_blank(request["system"]), "system", _EMPTY_TEXT)
+        parts = listed(request["system"]) or [{"text": request["system"]}]
+        texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+        found.need(not any(map(is_blank, texts)), "system", _EMPTY_TEXT)
     thinking = request.get("thinking")
     if thinking is None:
         return
