@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fisk_ai.records import AssistantRecord, ToolResultRecord
 from fisk_ai.stores import FileStore
@@ -20,6 +20,8 @@ from .relay import ANSWER_LIMIT_S, Relay
 
 RUN = "lamps"
 PIECES = "417"
+GO = "go"
+"""A file that a slow tool waits for."""
 PROMPT = "How many lamps are in stock? Look it up."
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")
 
@@ -75,6 +77,7 @@ class Bench:
         }
         (directory / "agent.yaml").write_text(json.dumps(config))
         (directory / "home").mkdir()
+        self._started: list[subprocess.Popen[bytes]] = []
         self._env = {
             "PATH": os.environ["PATH"],
             "HOME": str(directory / "home"),
@@ -87,9 +90,21 @@ class Bench:
         """Start the program; what it says is in the files `out` and `err`."""
         with open(self.directory / "out", "wb") as out, open(self.directory / "err", "ab") as err:
             command = [sys.executable, "-m", "fisk_ai", *args]
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command, cwd=self.directory, env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
+        self._started.append(process)
+        return process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """End what a failed story left running."""
+        self.let_go()
+        for process in self._started:
+            process.kill()
+            process.wait()
 
     def begin(self) -> subprocess.Popen[bytes]:
         """Start the run."""
@@ -114,10 +129,14 @@ class Bench:
     def wait_for(self, name: str, text: bytes) -> None:
         """Wait until a file holds a text."""
         path = self.directory / name
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + ANSWER_LIMIT_S
         while not path.exists() or text not in path.read_bytes():
             assert time.monotonic() < deadline, f"{name} never held {text!r}"
             time.sleep(0.05)
+
+    def let_go(self) -> None:
+        """Let the tool end, if it waits for that."""
+        (self.directory / GO).touch()
 
     def shown(self, *args: str) -> str:
         """Return what a command prints; it has to succeed."""

@@ -7,12 +7,12 @@ import time
 
 import msgspec
 
-from .bench import PIECES, Bench
+from .bench import GO, PIECES, Bench
 
 _NOTE = 'echo "$FISK_AI_IDEMPOTENCY_KEY" >> effects'
 _TELL = f'echo "$1: {PIECES} pieces"'
 LOOK_UP = f"{_NOTE}; {_TELL}"
-LOOK_UP_SLOWLY = f"{_NOTE}; until [ -e go ]; do sleep 0.05; done; {_TELL}"
+LOOK_UP_SLOWLY = f"{_NOTE}; until [ -e {GO} ]; do sleep 0.05; done; {_TELL}"
 
 _EVENTS_OF_A_CALL = 4
 _EVENTS_OF_AN_ANSWER = 6
@@ -42,13 +42,9 @@ def killed_while_the_model_speaks(bench: Bench) -> None:
 def killed_while_the_tool_works(bench: Bench) -> None:
     """Kill the run in the middle of its tool, and let it end."""
     process = bench.begin()
-    try:
-        _await_effect(bench, process)
-        bench.kill(process)
-    finally:
-        (bench.directory / "go").touch()
-        process.kill()
-        process.wait()
+    _await_effect(bench, process)
+    bench.kill(process)
+    bench.let_go()
     assert bench.results == []
     _ends_well(bench)
     assert bench.effects[0] == bench.effects[1], "the call was repeated under another key"
@@ -56,17 +52,13 @@ def killed_while_the_tool_works(bench: Bench) -> None:
 
 
 def _kill_when_held(bench: Bench, process: subprocess.Popen[bytes], *, showing: bytes) -> None:
-    try:
-        if not bench.relay.is_held(process):
-            assert bench.finish(process) in _HARMLESS, bench.said
-            raise Dithered("it said too little to be killed meanwhile, or called nothing")
-        assert bench.speech.last not in bench.relay.exchanges[-1].passed
-        bench.wait_for("out", showing)
-        bench.kill(process)
-    finally:
-        process.kill()
-        process.wait()
-        bench.relay.let_go()
+    if not bench.relay.is_held(process):
+        assert bench.finish(process) in _HARMLESS, bench.said
+        raise Dithered("it said too little to be killed meanwhile, or called nothing")
+    assert bench.speech.last not in bench.relay.exchanges[-1].passed
+    bench.wait_for("out", showing)
+    bench.kill(process)
+    bench.relay.let_go()
 
 
 def _await_effect(bench: Bench, process: subprocess.Popen[bytes]) -> None:

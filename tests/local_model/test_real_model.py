@@ -36,8 +36,8 @@ def tell(story: Callable[[Bench], None], server: str, speech: Speech, directory:
     for attempt in range(1, ATTEMPTS + 1):
         place = directory / str(attempt)
         place.mkdir()
-        with Relay(server) as relay:
-            bench = Bench(place, relay, speech, model=os.environ.get("FISK_AI_TEST_MODEL", "local"), stock=stock)
+        model = os.environ.get("FISK_AI_TEST_MODEL", "local")
+        with Relay(server) as relay, Bench(place, relay, speech, model=model, stock=stock) as bench:
             try:
                 story(bench)
             except Dithered as what:

@@ -10,14 +10,14 @@ import pytest
 from tests.providers.strict_server import KEY, StrictServer
 
 from .bench import KEYS, PIECES, SPEECHES, Bench, Speech
-from .relay import Relay
+from .relay import ANSWER_LIMIT_S, Relay
 from .stories import LOOK_UP, LOOK_UP_SLOWLY, Dithered, killed_while_the_model_speaks, killed_while_the_tool_works
 
 MESSAGES, CHAT, RESPONSES = SPEECHES
 CALL = {"text": "I look it up for you.", "calls": [{"name": "stock", "input": {"item": "a lamp of any kind"}}]}
 ANSWER = {"text": f"There are {PIECES} lamps in stock, as far as we know."}
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(ANSWER_LIMIT_S)]
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +34,20 @@ def server() -> Iterator[StrictServer]:
 
 @pytest.mark.parametrize("speech", [MESSAGES, RESPONSES], ids=lambda speech: speech.name)
 def test_kills_while_the_model_speaks(server: StrictServer, speech: Speech, tmp_path: Path) -> None:
-    with Relay(server.url + ("" if speech is MESSAGES else "/v1")) as relay:
-        killed_while_the_model_speaks(Bench(tmp_path, relay, speech, model="scripted", stock=LOOK_UP))
+    with (
+        Relay(server.url + ("" if speech is MESSAGES else "/v1")) as relay,
+        Bench(tmp_path, relay, speech, model="scripted", stock=LOOK_UP) as bench,
+    ):
+        killed_while_the_model_speaks(bench)
     assert server.refusals == []
 
 
 def test_kill_while_the_tool_works(server: StrictServer, tmp_path: Path) -> None:
-    with Relay(server.url + "/v1") as relay:
-        killed_while_the_tool_works(Bench(tmp_path, relay, CHAT, model="scripted", stock=LOOK_UP_SLOWLY))
+    with (
+        Relay(server.url + "/v1") as relay,
+        Bench(tmp_path, relay, CHAT, model="scripted", stock=LOOK_UP_SLOWLY) as bench,
+    ):
+        killed_while_the_tool_works(bench)
     assert server.refusals == []
 
 
@@ -49,6 +55,7 @@ def test_model_that_calls_nothing_is_told_apart_from_a_fault(tmp_path: Path) -> 
     with (
         StrictServer([ANSWER]) as server,
         Relay(server.url) as relay,
+        Bench(tmp_path, relay, MESSAGES, model="scripted", stock=LOOK_UP_SLOWLY) as bench,
         pytest.raises(Dithered, match="without a call"),
     ):
-        killed_while_the_tool_works(Bench(tmp_path, relay, MESSAGES, model="scripted", stock=LOOK_UP_SLOWLY))
+        killed_while_the_tool_works(bench)

@@ -120,7 +120,13 @@ class Killed:
         code = process.ends()
         require(code in (0, -9), f"exit code {code}: {process.stderr}", kind="traceback")
         self._check(process, before)
-        return code != 0
+        return not self.is_completed
+
+    @property
+    def is_completed(self) -> bool:
+        """Also a process that was killed may have come to the end."""
+        state = self.place.state
+        return state is not None and state.terminal is not None and state.terminal.reason == "completed"
 
     def _check(self, process: Forked, before: RunState | None) -> None:
         told = [json.loads(line) for line in process.stdout.splitlines() if line.endswith("}")]
@@ -163,7 +169,7 @@ def _one(tally: Tally, host: Host, directory: Path, seed: int) -> int:
     require(twin.go().ends() == 0, "the undisturbed run failed")
     while killed.goes_on() and killed.kills < KILLS_OF_A_RUN:
         pass
-    if killed.kills == KILLS_OF_A_RUN:
+    if not killed.is_completed:
         killed.finish()
     killed.check(twin.state)
     tally.reached["in a tool"] += len(killed.named)

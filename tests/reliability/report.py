@@ -107,8 +107,11 @@ def kept() -> dict[str, Result]:
 
 
 def keep(result: Result) -> None:
-    """Put a result beside the page, in place of an earlier one of the same trial."""
-    results = {**kept(), result.name: result}
+    """Put a result beside the page, in place of an earlier one of the same trial; a short one only if there is none."""
+    results = kept()
+    if result.form == "short" and result.name in results and results[result.name].form == "long":
+        return
+    results[result.name] = result
     order = [trial.name for trial in load()]
     known = sorted((each for each in results.values() if each.name in order), key=lambda each: order.index(each.name))
     RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1) + b"\n")
@@ -119,7 +122,7 @@ def table(trials: Sequence[Trial], results: Mapping[str, Result]) -> Iterable[st
     yield (
         "| trial | what is done, and checked after it | promises | tried | "
         + " | ".join(HEADINGS[kind] for kind in KINDS)
-        + " | when |"
+        + " | form, when |"
     )
     yield "|---" * (len(KINDS) + 5) + "|"
     for trial in trials:
@@ -129,7 +132,7 @@ def table(trials: Sequence[Trial], results: Mapping[str, Result]) -> Iterable[st
             continue
         counts = " | ".join(str(result.broken.get(kind, 0)) for kind in KINDS)
         tried = f"{result.cases:,} {trial.unit}"
-        yield f"| {trial.name} | {trial.method} | {trial.promises} | {tried} | {counts} | {result.date} |"
+        yield f"| {trial.name} | {trial.method} | {trial.promises} | {tried} | {counts} | {result.form}, {result.date} |"
 
 
 def page(text: str, lines: Iterable[str]) -> str:
