@@ -24,7 +24,7 @@ test: lint
 
 # A real model behind any server that the environment names; tests/local_model says how.
 test-local-model: $(READY)
-	$(BIN)/python -m pytest -m local_model tests/local_model
+	$(BIN)/python -m pytest -m local_model -s tests/local_model
 
 # The long form of what `make test` tries in short; takes an hour or two and writes docs/reliability.md.
 reliability: $(READY)

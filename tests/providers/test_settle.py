@@ -38,6 +38,132 @@ def test_valid_turn_keeps_every_byte() -> None:
     assert [call.id for call in settled.turn.calls] == ["toolu_1"]
 
 
+@pytest.mark.parametrize("blank", [b'""', b'" \\n"', b'"\\u200b"'])
+def test_blank_text_beside_other_blocks_goes_and_a_turn_of_nothing_else_stays(blank: bytes) -> None:
+    text = b'{"type":"text","text":' + blank + b"}"
+    assert settle_anthropic(b"[" + text + b"," + use(b"{}") + b"]").message == HEAD + b"[" + use(b"{}") + b"]}"
+    assert settle_anthropic(b"[" + text + b"]").message == HEAD + b"[" + text + b"]}"
+
+
+@pytest.mark.parametrize("arguments", [b'""', b"[]", b"null", b"3", b'"not json"', b"true", b"1e999"])
+def test_arguments_that_are_no_object_become_an_empty_one(arguments: bytes) -> None:
+    content = b'[{"type":"text","text":"x"}, ' + use(b'{"a": 1}', b'"a"') + b", " + use(arguments, b'"b"') + b"]"
+    settled = settle_anthropic(content)
+    assert settled.message == HEAD + content.replace(b'"input":' + arguments, b'"input":{}') + b"}"
+    assert settled.unusable == (1,)
+
+
+def test_missing_arguments_are_unusable() -> None:
+    settled = settle_anthropic(b'[{"type":"tool_use","id":"a","name":"lookup"}]')
+    assert settled.message == HEAD + b'[{"type":"tool_use","id":"a","name":"lookup","input":{}}]}'
+    assert settled.unusable == (0,)
+
+
+@pytest.mark.parametrize("depth", [191, 250, 900, 5000])
+def test_arguments_nested_too_deeply_are_unusable_and_the_rest_is_kept(depth: int) -> None:
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    body = b'{"content":[{"type":"text","text":"[{"},' + use(deep) + b"]}"
+    content = decode_answer(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, body)["content"]
+    settled = settle_anthropic(bytes(content))
+    assert settled.unusable == (0,)
+    assert settled.message == HEAD + b'[{"type":"text","text":"[{"},' + use(b"{}") + b"]}"
+
+
+@pytest.mark.parametrize("depth", [200, 300, 5000])
+def test_nesting_elsewhere_makes_the_turn_invalid_rather_than_different(depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    body = b'{"content":[{"type":"web_search_tool_result","content":' + deep + b"}]}"
+    content = decode_answer(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, body)["content"]
+    with pytest.raises(InvalidReply, match="nested"):
+        settle_anthropic(bytes(content))
+
+
+def test_numbers_out_of_range_outside_of_arguments_make_the_turn_invalid() -> None:
+    with pytest.raises(InvalidReply) as caught:
+        settle_anthropic(b'[{"type":"x","n":1e999}]')
+    assert caught.value.retryable
+
+
+def test_missing_and_doubled_ids_become_unique_within_the_turn() -> None:
+    content = b"[" + b",".join(use(b"{}", given) for given in (b'"x"', b'"x"', b'""', b"null", b'"call_1"')) + b"]"
+    settled = settle_anthropic(content)
+    assert [call.id for call in settled.turn.calls] == ["x", "call_1_1", "call_2", "call_3", "call_1"]
+    assert settle_anthropic(content) == settled
+
+
+@given(st.lists(st.sampled_from(["", "x", "call_0", "call_1", "call_1_1", "call_2"]), max_size=8))
+def test_ids_are_unique_and_the_first_of_each_is_kept(ids: list[str]) -> None:
+    settled = unique_ids(ids)
+    assert len(set(settled)) == len(ids)
+    assert "" not in settled
+    firsts = {given: ids.index(given) for given in ids if given}
+    assert all(settled[index] == given for given, index in firsts.items())
+
+
+def test_text_that_json_cant_carry_is_replaced_and_pairs_are_kept() -> None:
+    content = b'[{"type":"text","text":"\\ud83d x \\ud83d\\ude00 \xff"}]'
+    body = b'{"content":' + content + b"}"
+    raw = decode_answer(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode, body)["content"]
+    assert settle_anthropic(bytes(raw)).message == (
+        HEAD + b'[{"type":"text","text":"\\ufffd x \\ud83d\\ude00 \xef\xbf\xbd"}]}'
+    )
+
+
+def test_line_breaks_between_tokens_go_and_those_in_text_stay() -> None:
+    settled = settle_anthropic(b'[\n  {"type": "text",\r\n "text": "a\\nb", "n": 1.0}\n]')
+    assert settled.message == HEAD + b'[{"type":"text","text":"a\\nb","n":1.0}]}'
+
+
+@pytest.mark.parametrize(
+    "content", [b"null", b'"text"', b"[1]", b'[{"text":"no type"}]', b'[{"type":"text","text":3}]', b"{}"]
+)
+def test_what_is_no_list_of_blocks_is_no_turn(content: bytes) -> None:
+    with pytest.raises(InvalidReply) as caught:
+        settle_anthropic(content)
+    assert caught.value.retryable
+
+
+def test_call_without_a_name_is_no_turn() -> None:
+    with pytest.raises(InvalidReply, match="without naming"):
+        settle_anthropic(b'[{"type":"tool_use","id":"a","name":"","input":{}}]')
+
+
+def test_server_tool_with_broken_input_is_repaired_but_is_nobodys_call() -> None:
+    settled = settle_anthropic(b'[{"type":"server_tool_use","id":"s","name":"web","input":"{\\"q"}]')
+    assert settled.message == HEAD + b'[{"type":"server_tool_use","id":"s","name":"web","input":{}}]}'
+    assert settled.unusable == ()
+
+
+def test_valid_chat_message_keeps_every_byte() -> None:
+    message = (
+        b'{ "content" : "", "reasoning_content":"hm\\u2028", "tool_calls":[{"index":0,"function":{"arguments":'
+        b'"{\\"a\\": 1e3}","name":"lookup"},"id":"c1","type":"function","extra":{"x":1.10}}],"role":"assistant"}'
+    )
+    settled = settle_openai(message)
+    assert settled.message == message
+    assert settled.turn.calls[0].arguments == b'{"a": 1e3}'
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b'"[]"',
+        b'"3"',
+        b'"nope"',
+        b"null",
+        b"3",
+        b"[]",
+        b'"{\\"a\\":"',
+        b'"{\\"a\\": NaN}"',
+        b'"{\\"a\\":\\"\\\\ud800\\"}"',
+    ],
+)
+def test_chat_arguments_that_are_no_object_become_an_empty_one(arguments: bytes) -> None:
+    settled = settle_openai(chat(chat_call(b'"{}"', b'"a"'), chat_call(arguments, b'"b"')))
+    assert settled.message == chat(chat_call(b'"{}"', b'"a"'), chat_call(b'"{}"', b'"b"'))
+    assert settled.unusable == (1,)
+
+
 def test_chat_arguments_sent_as_an_object_become_text() -> None:
     settled = settle_openai(chat(chat_call(b'{"a": 1e3}')))
     assert settled.message == chat(chat_call(b'"{\\"a\\": 1e3}"'))

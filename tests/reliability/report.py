@@ -131,8 +131,8 @@ def table(trials: Sequence[Trial], results: Mapping[str, Result]) -> Iterable[st
             yield f"| {trial.name} | {trial.method} | {trial.promises} | not run |" + " |" * (len(KINDS) + 1)
             continue
         counts = " | ".join(str(result.broken.get(kind, 0)) for kind in KINDS)
-        tried = f"{result.cases:,} {trial.unit}"
-        yield f"| {trial.name} | {trial.method} | {trial.promises} | {tried} | {counts} | {result.form}, {result.date} |"
+        cells = (trial.name, trial.method, trial.promises, f"{result.cases:,} {trial.unit}", counts)
+        yield f"| {' | '.join(cells)} | {result.form}, {result.date} |"
 
 
 def page(text: str, lines: Iterable[str]) -> str:
