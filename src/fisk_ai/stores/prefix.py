@@ -39,7 +39,8 @@ def read_prefix(chunks: Iterable[bytes], where: str) -> Prefix:
         more, prefix.tail = scanner.finish()
         _take(prefix, folding, more, line)
     except (JournalCorrupt, NewerVersion, UnsupportedFormat) as problem:
-        prefix.tail, prefix.damage = None, problem
+        # Without its traceback, which would keep whoever yields the chunks, and so the open file, alive.
+        prefix.tail, prefix.damage = None, problem.with_traceback(None)
     prefix.state = folding.state() if folding.meta is not None else None
     return prefix
 
