@@ -45,7 +45,8 @@ def is_stopped(process: Process) -> bool:
 
 
 def stop(process: Process) -> None:
-    process.send(signal.SIGTSTP)  # what Ctrl-Z sends
+    """Send what Ctrl-Z sends. The process needs a group of its own: in an orphaned one the kernel drops the signal."""
+    process.send(signal.SIGTSTP)
     until(lambda: is_stopped(process), "the stop")
 
 
@@ -85,7 +86,7 @@ def test_a_terminal_that_is_closed_suspends_the_run(place: Workplace) -> None:
 
 def test_a_supervisor_that_ends_runner_and_tool_finds_the_tools_end_recorded(place: Workplace) -> None:
     """As systemd does by default: SIGTERM to all processes of a service at once."""
-    process = place.begin()
+    process = place.begin(process_group=0)
     group = int(until(lambda: _read(place.directory / "group"), "the tool's start"))
     process.send(signal.SIGTERM)
     os.killpg(group, signal.SIGTERM)
@@ -97,7 +98,7 @@ def test_a_supervisor_that_ends_runner_and_tool_finds_the_tools_end_recorded(pla
 
 
 def test_a_supervisor_that_loses_its_patience_leaves_the_call_in_doubt(place: Workplace) -> None:
-    process = place.begin()
+    process = place.begin(process_group=0)
     group = int(until(lambda: _read(place.directory / "group"), "the tool's start"))
     process.is_told(signal.SIGTERM)
     process.send(signal.SIGKILL)
@@ -117,7 +118,7 @@ def _read(path: Path) -> str:
 
 def test_a_run_that_is_stopped_in_a_tool_goes_on_and_takes_its_end_for_no_time_out(place: Workplace) -> None:
     """The tool is in a session of its own and works on; its time is up before anybody looks."""
-    process = place.begin()
+    process = place.begin(process_group=0)
     until(lambda: place.effects, "the tool's start")
     began = time.monotonic()
     stop(process)
@@ -136,7 +137,7 @@ def test_a_run_that_is_stopped_in_a_model_call_goes_on_and_asks_once(tmp_path: P
     with StrictServer(turns) as server:
         llm = {"provider": "anthropic", "model": "m", "base_url": server.url}
         place = Workplace(tmp_path, llm, [shell_tool("slow", "true")])
-        process = place.begin()
+        process = place.begin(process_group=0)
         until(lambda: server.requests, "the request")
         stop(process)
         time.sleep(0.6)  # the answer comes meanwhile
@@ -151,7 +152,7 @@ def test_a_model_call_whose_time_was_up_while_the_run_was_stopped_is_made_again(
     with StrictServer([{"text": "All is well.", "delay_s": 0.3}]) as server:
         llm = {"provider": "anthropic", "model": "m", "base_url": server.url, "budget": {"call_timeout": "700ms"}}
         place = Workplace(tmp_path, llm, [])
-        process = place.begin()
+        process = place.begin(process_group=0)
         until(lambda: server.requests, "the request")
         began = time.monotonic()
         stop(process)
@@ -164,7 +165,7 @@ def test_a_model_call_whose_time_was_up_while_the_run_was_stopped_is_made_again(
 
 def test_a_run_that_is_stopped_between_its_steps_goes_on(place: Workplace) -> None:
     place.scripted([{"text": "First."}, {"text": "Second."}])
-    process = place.begin("--chat")
+    process = place.begin("--chat", process_group=0)
     process.answers("First.")
     stop(process)
     assert process.process.stdin is not None
@@ -178,7 +179,7 @@ def test_a_run_that_is_stopped_between_its_steps_goes_on(place: Workplace) -> No
 
 
 def test_a_stopped_run_that_is_asked_to_suspend_does_so_when_it_goes_on(place: Workplace) -> None:
-    process = place.begin()
+    process = place.begin(process_group=0)
     until(lambda: place.effects, "the tool's start")
     stop(process)
     process.send(signal.SIGTERM)
