@@ -97,20 +97,33 @@ class Host:
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "tests.crash.forked"]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self._last: Forked | None = None
         assert self.number() == 0  # it is warm
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self._end_the_last()
         self._process.communicate(timeout=LIMIT_S)
 
     def start(self, directory: Path, *arguments: str, die_before_note: bool = False) -> Forked:
-        """Start `fisk-ai ARGUMENTS` in a directory; the one before must have ended."""
+        """Start `fisk-ai ARGUMENTS` in a directory, after the one before has ended."""
         assert self._process.stdin is not None
         for name in ("stdout", "stderr"):
             (directory / name).unlink(missing_ok=True)  # of the process before this one
+        self._end_the_last()
         order = Order(arguments, str(directory), die_before_note)
         self._process.stdin.write(msgspec.json.encode(order) + b"\n")
-        return Forked(self, directory, self.number())
+        pid = self.number()
+        assert pid > 1, "a signal to anything else would hit others"
+        self._last = Forked(self, directory, pid)
+        return self._last
+
+    def _end_the_last(self) -> None:
+        """End what a case that failed has left running."""
+        if self._last is not None and not self._last.has_ended():
+            self._last.send(signal.SIGCONT)
+            self._last.kill()
+            self._last.ends()
 
     def is_readable(self, within_s: float) -> bool:
         """Tell whether it says something within a while."""
