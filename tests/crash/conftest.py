@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +18,10 @@ def driver() -> Iterator[Driver]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind() -> Iterator[None]:
-    """End what a failed test has left running."""
+def nothing_left_behind(tmp_path: Path) -> Iterator[None]:
+    """End what a test has left running: tools that work as long as a file is there, and runners."""
     yield
+    (tmp_path / "hold").unlink(missing_ok=True)
     while started:
         process = started.pop()
         process.kill()
